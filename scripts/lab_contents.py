@@ -31,8 +31,7 @@ from onnx import helper, numpy_helper
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import sha256_bytes
-from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.bundle.write_bundle import write_app_tar
+from adrenoc.bundle.bundle import Bundle, open_bundle, write_app_tar
 from adrenoc.cli.main import main as run_command
 from adrenoc.importers.onnx.session import open_session
 from adrenoc.lab.prove.cases import Case

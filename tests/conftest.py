@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _pooled(request, monkeypatch) -> None:
     """With `--pooled`, what `--pool-textures` plans, even where it takes no less memory."""
     if request.config.getoption("--pooled"):
-        from adrenoc.compile.pipeline import steps
+        from adrenoc.compile import steps
         from adrenoc.passes.lower.plan_memory import plan_memory
 
         monkeypatch.setattr(

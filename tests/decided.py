@@ -9,7 +9,7 @@ import pytest
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.schedule import TunedSchedules
 from adrenoc.passes.fuse.fuse_depthwise import PairForm
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Performance
 
 

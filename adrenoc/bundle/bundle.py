@@ -11,8 +11,13 @@ NAME.adrenoc/
     decisions.json       what the compiler chose, and why
     proof.json           inputs and what comes of them, where `adrenoc prove` put it
     programs/            built kernels of a device and driver, where `adrenoc device warm` put some
-    buckets/, devices/   the same for other shapes (`adrenoc.bundle.buckets`), and with kernels of
-                         single GPUs (`adrenoc.bundle.editions`)
+    buckets/, devices/   the same for other shapes, and with kernels of single GPUs
+                         (`adrenoc.bundle.buckets`)
+
+Files come to a folder that takes its place at the end: a bundle is whole, or as it was. Apps carry
+bundles deflated, and without the sources of kernels.  The kernels' texts that a driver builds lie
+in `model.so`; `kernels/*.cl` are the same texts for people to look at, a fifth of a bundle for many
+GPUs.
 """
 
 from __future__ import annotations
@@ -20,25 +25,57 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.base.errors import BundleError, DiskFullError
+from adrenoc.base.errors import BundleError, DiskFullError, OutputError
 from adrenoc.base.files.aside import TemporaryFolder
-from adrenoc.base.files.outputs import Digests, FolderKind
+from adrenoc.base.files.outputs import (
+    OTHER_PLACE,
+    Digests,
+    FolderKind,
+    scratch_folder_for,
+    write_folder_atomically,
+)
 from adrenoc.base.files.read import read_plain, sha256_file
+from adrenoc.base.host.time_trace import section
 from adrenoc.base.text.json_text import read_json
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.bundle.deflated import inflate_files
-from adrenoc.bundle.manifest import REBUILD_HINT, FileEntry, KernelInfo, Manifest, ParamSpec
-from adrenoc.bundle.params import MOVES, ConstantSource, read_moves, read_params, walk_params
-from adrenoc.bundle.tar import MANIFEST, check_paths, guess_suffix, unpack_tar
+from adrenoc.bundle.manifest import (
+    REBUILD_HINT,
+    FileEntry,
+    KernelInfo,
+    LibraryInfo,
+    Manifest,
+    ParamSpec,
+)
+from adrenoc.bundle.params import (
+    MOVES,
+    ConstantSource,
+    read_moves,
+    read_params,
+    walk_params,
+    write_params,
+)
+from adrenoc.bundle.tar import (
+    MANIFEST,
+    check_paths,
+    deflate_files,
+    guess_suffix,
+    inflate_files,
+    unpack_tar,
+    write_tar,
+)
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from adrenoc.compile.compiler import Compiled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +85,7 @@ class LaunchInfo:
     `node` is the model's own name of what it computes, or the name of its tensor; `tensors` are the
     model's names of what it makes, empty in bundles of older versions.  `flops` counts
     a multiply-add as two; `bytes` counts each tensor that it touches once; `floor_us` is the least
-    time that the target's figures allow (`adrenoc.target.roofline`), None where they do not tell.
+    time that the target's figures allow (`adrenoc.target.gpu`), None where they do not tell.
     """
 
     kernel: str
@@ -66,11 +103,7 @@ def launches_to_json(launches: Sequence[LaunchInfo]) -> str:
 
 
 def launches_from_json(text: str, *, where: str) -> tuple[LaunchInfo, ...]:
-    """Read them back; `where` names the file in messages.
-
-    Raises:
-        BundleError: it holds something else.
-    """
+    """Read them back; `where` names the file in messages."""
     try:
         return tuple(_launch(entry) for entry in read_json(text))
     except (ValueError, TypeError) as error:
@@ -132,11 +165,7 @@ class Bundle:
 
     @contextmanager
     def read_as_one(self) -> Iterator[None]:
-        """While files of it are read: parts of two bundles would make wrong numbers.
-
-        Raises:
-            BundleError: another one lies there by now, as after a compilation beside this.
-        """
+        """While files of it are read: parts of two bundles would make wrong numbers."""
         try:
             yield
         except BundleError:
@@ -200,11 +229,7 @@ class Bundle:
         return launches_from_json(_text(file, self.path), where=f"{self.path}: {LAUNCHES}")
 
     def kernels(self) -> tuple[KernelInfo, ...]:
-        """Return the kernels with their sources read from the bundle.
-
-        Raises:
-            BundleError: the source of one is not listed, or no text.
-        """
+        """Return the kernels with their sources read from the bundle."""
         return tuple(
             replace(kernel, source=self._kernel_source(kernel)) for kernel in self.manifest.kernels
         )
@@ -221,11 +246,7 @@ class Bundle:
 
 
 def open_bundle(path: Path) -> Bundle:
-    """Open the bundle at `path`, a folder or a tar file, and verify every file's digest.
-
-    Raises:
-        BundleError: it is missing, no bundle, of another schema version, or damaged.
-    """
+    """Open the bundle at `path`, a folder or a tar file, and verify every file's digest."""
     if not os.path.lexists(path):
         message = f"there is no bundle at {path}{guess_suffix(path)}"
         raise BundleError(message, hint=f"adrenoc compile MODEL --output {quote_word(path)}")
@@ -254,11 +275,7 @@ def is_part(folder: str, above: str) -> bool:
 
 
 def open_part(bundle: Bundle, folder: str) -> Bundle:
-    """Return a folder of a bundle as one of its own, whose files were verified with the bundle's.
-
-    Raises:
-        BundleError: it is no bundle, or the manifest above lists its files otherwise.
-    """
+    """Return a folder of a bundle as one of its own, whose files were verified with it."""
     root = bundle.root / folder
     manifest = read_manifest(root, shown=bundle.path / folder)
     whole = {(file.path, file.sha256) for file in bundle.manifest.files}
@@ -274,11 +291,7 @@ def open_part(bundle: Bundle, folder: str) -> Bundle:
 
 
 def read_manifest(root: Path, *, shown: Path) -> Manifest:
-    """Return the manifest of the bundle folder `root`; messages call the bundle `shown`.
-
-    Raises:
-        BundleError: there is none, or it cannot be understood.
-    """
+    """Return the manifest of the bundle folder `root`; messages call the bundle `shown`."""
     file = root / MANIFEST
     try:
         is_there = file.is_file()
@@ -321,9 +334,7 @@ def _unreadable(shown: Path, name: str, error: OSError) -> BundleError:
 
 def _read_listed(root: Path) -> Digests | None:
     """Return what the manifest of a folder lists; None where it is not the manifest of a bundle.
-
-    Bundles of other versions are ours, too; what a user wrote into a listed file is not kept.
-    """
+    Bundles of other versions are ours, too; what a user wrote into a listed file is not kept."""
     try:
         plain = read_json(read_plain(root / MANIFEST))
         known = plain.keys() >= _ALWAYS and isinstance(plain["schema_version"], int)
@@ -360,3 +371,139 @@ def _verify(root: Path, entry: FileEntry, *, shown: Path) -> None:
 def kernel_file(root: Path, kernel: KernelInfo) -> Path:
     """Return where the source of a kernel lies in the bundle folder `root`."""
     return root / KERNELS / f"{kernel.name}.cl"
+
+
+_COPY_BYTES = 1 << 20
+
+
+def fill_bundle(
+    root: Path,
+    compiled: Compiled,
+    *,
+    library: LibraryInfo,
+    manifest: Mapping[str, Any],
+    params: FileEntry | None = None,
+    floors: bool = True,
+) -> Manifest:
+    """Write all files of a bundle into the folder `root`, in which `model.so` lies already.
+
+    `library` are its facts; `manifest` gives what a compiled model does not know of itself:
+    `name`, `model`, `target`, `options` and `versions` of `Manifest`; `params` is the file of the
+    constants where that was written elsewhere.  Without `floors` launches hold none: those of a
+    target that lacks a rate are too low to gate on.  Returns the whole manifest.
+    """
+    if params is None:
+        with section("write constants", "file"):
+            params = write_params(root / PARAMS, compiled.params)
+    (root / KERNELS).mkdir()
+    for kernel in compiled.kernels:
+        kernel_file(root, kernel).write_text(kernel.source, encoding="utf-8")
+    decisions = json.dumps(compiled.decisions.to_json(), indent=1, ensure_ascii=False)
+    (root / DECISIONS).write_text(decisions + "\n", encoding="utf-8")
+    launches = (one if floors else replace(one, floor_us=None) for one in compiled.launches)
+    (root / LAUNCHES).write_text(launches_to_json(tuple(launches)), encoding="utf-8")
+    paths = [path for path in root.rglob("*") if path.is_file() and path != root / params.path]
+    files = [*(file_entry(root, path) for path in paths), params]
+    whole = Manifest(
+        **manifest,
+        inputs=compiled.inputs,
+        outputs=compiled.outputs,
+        states=compiled.states,
+        params=compiled.param_specs,
+        kernels=compiled.kernels,
+        memory=compiled.memory,
+        statistics=compiled.statistics,
+        regions=compiled.regions,
+        library=library,
+        files=tuple(sorted(files, key=lambda entry: Path(entry.path))),
+    )
+    (root / MANIFEST).write_text(whole.to_json(), encoding="utf-8")
+    return whole
+
+
+def file_entry(root: Path, path: Path) -> FileEntry:
+    """Return what the manifest of the bundle in `root` says of the file at `path`."""
+    return FileEntry(
+        path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=sha256_file(path)
+    )
+
+
+def move_bundle(source: Path, output: Path) -> None:
+    """Put the bundle folder `source`, which lies beside `output`, in its place."""
+    with write_folder_atomically(output, BUNDLE_FOLDER) as folder:
+        for path in source.iterdir():
+            path.rename(folder / path.name)
+
+
+def copy_files(source: Path, target: Path, *, link: bool = False) -> None:
+    """Copy the files below `source` to the folder `target`, or `link` to them where that goes.
+
+    Raises:
+        OSError: the first that goes wrong, with its own errno (`shutil.copytree` hides it).
+    """
+    for path in sorted(source.rglob("*")):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir(parents=True, exist_ok=True)
+            continue
+        if link:
+            with suppress(OSError):
+                os.link(path, copy)
+                continue
+        with path.open("rb") as reading, copy.open("xb") as writing:
+            shutil.copyfileobj(reading, writing, _COPY_BYTES)
+
+
+def add_programs(bundle: Bundle, programs: Mapping[str, bytes]) -> None:
+    """Put kernels that were built for a device into a bundle, folder or tar, all or nothing.
+    `programs` maps file names to contents; those that the bundle has under other names stay."""
+    put_files(bundle, {f"{PROGRAMS}/{name}": content for name, content in programs.items()})
+
+
+def put_files(bundle: Bundle, contents: Mapping[str, bytes]) -> None:
+    """Put files into a bundle, folder or tar, by their paths in it, all or nothing."""
+    try:
+        if bundle.unpacked is None:
+            with write_folder_atomically(bundle.path, BUNDLE_FOLDER) as folder:
+                _copy_with(bundle, contents, folder)
+            return
+        with scratch_folder_for(bundle.path) as folder:
+            _copy_with(bundle, contents, folder)
+            write_tar(folder, bundle.path, name=bundle.manifest.name)
+    except OutputError as error:
+        # A bundle is changed where it lies: no option names another place.
+        elsewhere = "copy the bundle to another place, and name that one"
+        error.hint = error.hint.replace(OTHER_PLACE, elsewhere)
+        raise
+
+
+def _copy_with(bundle: Bundle, contents: Mapping[str, bytes], folder: Path) -> None:
+    """Copy a bundle to an empty folder, with these files in it or in place of its own."""
+    copy_files(bundle.root, folder)
+    for path, content in contents.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(content)
+    kept = [entry for entry in bundle.manifest.files if entry.path not in contents]
+    made = [file_entry(folder, folder / path) for path in contents]
+    files = sorted([*kept, *made], key=lambda entry: entry.path)
+    manifest = replace(bundle.manifest, files=tuple(files))
+    (folder / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+
+
+def write_app_tar(root: Path, output: Path, *, name: str) -> None:
+    """Write the bundle folder `root` as a tar file for an app.
+
+    Raises:
+        OSError: there is no room for it beside `output`.
+    """
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".app-") as scratch:
+        copy = Path(scratch) / "bundle"
+        copy.mkdir()
+        copy_files(root, copy, link=True)
+        for folder in sorted(copy.rglob(KERNELS)):
+            shutil.rmtree(folder)
+        if (copy / TEXT_TABLES).is_file():  # the same, as the runtime reads it
+            for file in (TOKENIZER, CHAT):
+                (copy / file).unlink(missing_ok=True)
+        deflate_files(copy)
+        write_tar(copy, output, name=name)

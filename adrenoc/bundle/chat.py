@@ -10,9 +10,72 @@ from adrenoc.base.errors import BundleError, InputError
 from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.spelling import count_of, quote_word
 from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle
-from adrenoc.bundle.decoder_names import IMAGE_ROWS, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import REBUILD_HINT, Manifest
-from adrenoc.bundle.sampling import RANGES, Sampling
+
+TOKENS, LOGITS = "input_ids", "logits"
+"""Of both: the new tokens, and what the next one is picked of."""
+MASK, POSITIONS = "attention_mask", "position_ids"
+"""Of files alone: which rows count, and the numbers of the new tokens."""
+EMBEDDINGS = "inputs_embeds"
+"""Of files of vision-language models, in place of tokens: rows that another model has looked up."""
+IMAGE_ROWS = "image_features"
+"""Of encoders of pictures and of bundles: the rows that tokens below zero take, -1 the first."""
+PAST_BRANCH = "use_cache_branch"
+"""Of files that hold two graphs: whether there is a past."""
+PAST_LENGTH = "past_length"
+"""Of bundles: how many rows of the caches hold tokens."""
+NEXT_TOKEN, FILLED = "next_token", "filled"
+"""Outputs of bundles for one token, and for several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How a token is picked of logits; a `temperature` of 0 takes the likeliest, others draw.
+
+    `top_k` (0: all) keeps the likeliest tokens, `top_p` (1: all) of these the fewest whose
+    probability reaches it, `min_p` (0: all) those that are at least so likely, the likeliest being
+    1.  The same `seed` after the same tokens draws the same ones.
+
+    Before that logits are changed, in this order: `bias` holds tokens and what is added to theirs;
+    of a token that the context has, a positive one is divided and a negative one multiplied by
+    `repetition_penalty`; of a token that the answer has, `frequency_penalty` is taken away as often
+    as it does and `presence_penalty` once.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
+    seed: int = 0
+
+    def describe(self) -> str:
+        """Write what is not as usual: "tokens drawn at 0.6 (top_k 20)"."""
+        told = [
+            f"{name} {value:g}"
+            for name in RANGES
+            if name != "temperature" and (value := getattr(self, name)) != getattr(_USUAL, name)
+        ]
+        drawn = f"tokens drawn at {self.temperature:g}"
+        return (drawn if self.temperature else "the likeliest tokens") + (
+            f" ({', '.join(told)})" if told else ""
+        )
+
+
+RANGES: dict[str, tuple[float, float]] = {
+    "temperature": (0, 100),
+    "top_k": (0, 1 << 30),
+    "top_p": (0, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (1e-2, 100),
+    "presence_penalty": (-100, 100),
+    "frequency_penalty": (-100, 100),
+}
+"""What somebody may say of a field: the least and the most."""
+_USUAL = Sampling()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +106,7 @@ class Pictures:
     is_given: bool
 
     def place(self, prompt: Sequence[int]) -> tuple[int, ...]:
-        """Return a prompt with the rows of a picture, -1 the first, where its token stands.
-
-        Raises:
-            InputError: the token stands there too often, or not though a picture is given, or
-                though none is.
-        """
+        """Return a prompt with the rows of a picture, -1 the first, where its token stands."""
         token, count = self.settings.token, list(prompt).count(self.settings.token)
         seen = f"the prompt has {count_of(count, 'token')} of a picture ({token})"
         if bool(count) != self.is_given:
@@ -88,11 +146,7 @@ class ChatSettings:
 
 
 def find_pictures(bundle: Bundle, *, is_given: bool) -> Pictures | None:
-    """Return how a bundle takes pictures; None where its model never does.
-
-    Raises:
-        BundleError: its settings are damaged.
-    """
+    """Return how a bundle takes pictures; None where its model never does."""
     settings = read_chat(bundle).picture if bundle.file(CHAT).is_file() else None
     if settings is None:
         return None
@@ -102,12 +156,7 @@ def find_pictures(bundle: Bundle, *, is_given: bool) -> Pictures | None:
 
 
 def read_chat(bundle: Bundle) -> ChatSettings:
-    """Read what a bundle says.
-
-    Raises:
-        InputError: it has no template of chats.
-        BundleError: the file is damaged.
-    """
+    """Read what a bundle says."""
     path = bundle.file(CHAT)
     if not path.is_file():
         raise InputError(
@@ -125,11 +174,7 @@ def read_chat(bundle: Bundle) -> ChatSettings:
 
 
 def parse_chat(content: bytes, where: str) -> ChatSettings:
-    """Read what `ChatSettings.to_json` wrote; messages begin with `where`.
-
-    Raises:
-        BundleError: it is damaged.
-    """
+    """Read what `ChatSettings.to_json` wrote; messages begin with `where`."""
     try:
         plain = read_json(content)
     except ValueError as error:

@@ -38,11 +38,7 @@ class Figures:
 
 
 def figures_of(bundle: Bundle) -> Figures:
-    """Return the figures of a bundle, or of one of its buckets.
-
-    Raises:
-        BundleError: its list of launches cannot be understood.
-    """
+    """Return the figures of a bundle, or of one of its buckets."""
     manifest = bundle.manifest
     statistics = manifest.statistics
     launches = bundle.launches()
@@ -115,11 +111,7 @@ class GrowthLimit:
 
 
 def parse_gates(text: str) -> tuple[GrowthLimit, ...]:
-    """Gates between commas, each `NAME` or `NAME=TOLERANCE`.
-
-    Raises:
-        OptionError: no gate has that name, or the tolerance is of another form.
-    """
+    """Gates between commas, each `NAME` or `NAME=TOLERANCE`."""
     return tuple(_parse(part.strip()) for part in text.split(",") if part.strip())
 
 

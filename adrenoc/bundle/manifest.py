@@ -213,10 +213,8 @@ class LibraryInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class FileEntry:
-    """One file of the bundle, by its path inside it, as it is stored.
-
-    `inflated_bytes` is what it holds where it is stored deflated (`adrenoc.bundle.deflated`).
-    """
+    """One file of the bundle, by its path inside it, as it is stored.  `inflated_bytes` is what it
+    holds where it is stored deflated (`adrenoc.bundle.tar`)."""
 
     path: str = field(metadata=mark_name(names.PATH))
     bytes: int
@@ -267,12 +265,7 @@ class Manifest:
 
     @staticmethod
     def from_json(text: str, where: str) -> Manifest:
-        """Read a manifest back; `where` names the file in messages.
-
-        Raises:
-            BundleError: not JSON, another schema version, or a key that is missing, unknown or
-                of the wrong type.
-        """
+        """Read a manifest back; `where` names the file in messages."""
         try:
             plain = read_json(text)
         except ValueError as error:
@@ -311,21 +304,13 @@ def from_plain(kind: type[T], plain: Any, where: str) -> T:
 
     Names that become paths or words of commands have to be of the kind that their field is marked
     with.
-
-    Raises:
-        BundleError: naming the place (`manifest.json: kernels[3].calls`), the value seen and what
-            is expected.
     """
     result: T = _DECODER.read(kind, plain, where)
     return result
 
 
 def read_record(kind: type[T], path: Path, where: str) -> T:
-    """Build the dataclass `kind` from a file of JSON, which messages call `where`.
-
-    Raises:
-        BundleError: it cannot be read, or is no such record.
-    """
+    """Build the dataclass `kind` from a file of JSON, which messages call `where`."""
     try:
         plain = read_json(read_plain(path))
     except (OSError, ValueError) as error:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.bundle.buckets import BatchRule, BucketEntry, Buckets, read_buckets
 from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.bundle.chat import is_decoder
-from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_LENGTH, TOKENS
+from adrenoc.bundle.chat import LOGITS, MASK, PAST_LENGTH, TOKENS, is_decoder
 from adrenoc.bundle.manifest import TensorSpec
 
 if TYPE_CHECKING:
@@ -38,12 +37,7 @@ def context_file(bundle: Path) -> Path:
 
 
 def write_onnx_context(path: Path) -> Path:
-    """Write the model that names the bundle at `path`, beside it, and return its path.
-
-    Raises:
-        BundleError: there is no bundle, or it is damaged.
-        OutputError: nothing can be written there.
-    """
+    """Write the model that names the bundle at `path`, beside it, and return its path."""
     place = context_file(path)
     write_atomically(place, make_context(open_bundle(path), path.name))
     return place
@@ -109,9 +103,7 @@ def _decoder_tensors(bundle: Bundle) -> tuple[_Infos, _Infos]:
 
 def _open(buckets: Sequence[Sequence[TensorSpec]], filled: Mapping[str, int]) -> _Infos:
     """Return the tensors of all buckets, with a name for each extent that is not in all of them.
-
-    `filled` has the axes that may also be shorter than any bucket's.
-    """
+    `filled` has the axes that may also be shorter than any bucket's."""
     opened = []
     for specs in zip(*buckets, strict=True):
         name = specs[0].name

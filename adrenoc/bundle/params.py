@@ -135,11 +135,7 @@ class ConstantSource:
         return (*self.counts[:-2], self.transform.side, self.transform.side)
 
     def bring(self, source: np.ndarray, where: str) -> np.ndarray:
-        """Return the constant, of the one that holds its elements.
-
-        Raises:
-            BundleError: a place lies outside of one of the two.
-        """
+        """Return the constant, of the one that holds its elements."""
         import numpy as np
 
         size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
@@ -176,11 +172,7 @@ def moves_to_json(moves: Mapping[str, ConstantSource]) -> str:
 
 
 def read_moves(path: Path, where: str) -> dict[str, ConstantSource]:
-    """Return the moves in a file, by the constant that each makes; none where there is no file.
-
-    Raises:
-        BundleError: it is damaged; the sentence begins with `where`.
-    """
+    """Return the moves in a file, by the constant that each makes; none where there is no file."""
     if not path.is_file():
         return {}
     listed = read_record(_Moves, path, where)
@@ -271,11 +263,7 @@ def read_params(
     where: str,
     moves: Mapping[str, ConstantSource] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return the constants that `specs` say, by name; `where` names the file in messages.
-
-    Raises:
-        BundleError: the file is damaged, or holds others.
-    """
+    """Return the constants that `specs` say, by name; `where` names the file in messages."""
     found = walk_params(path, specs, where=where, moves=moves)
     return {spec.name: array.copy() for spec, array in zip(specs, found, strict=True)}
 
@@ -291,9 +279,6 @@ def walk_params(
 
     So whoever hands them on holds one at a time: a language model's are as large as all of its
     memory on the device.  Those that `moves` make come of others of the file.
-
-    Raises:
-        BundleError: the file is damaged, or holds others.
     """
     moved = moves or {}
     stored = _Stored(path, where)
@@ -338,11 +323,7 @@ class _Stored:
             raise BundleError(f"{where} holds no constants: {error}", hint=REBUILD_HINT) from error
 
     def read(self, name: str) -> np.ndarray | None:
-        """Return an array; None where the file has none of that name.
-
-        Raises:
-            BundleError: nothing takes its dtype.
-        """
+        """Return an array; None where the file has none of that name."""
         import numpy as np
 
         if name not in self._arrays:

@@ -28,7 +28,7 @@ from adrenoc.check.verdict import (
 )
 from adrenoc.compile.compiler import kind_of, region_infos
 from adrenoc.compile.pipeline import State, imported_of, program_of, run_stages, storage_of
-from adrenoc.compile.pipeline.steps import check_plan
+from adrenoc.compile.steps import check_plan
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import MAX_BLOCKED_AXES, Layout, Memory, OperandSpec, TexelOrder
 from adrenoc.ir.options import CompileOptions
@@ -45,8 +45,7 @@ from adrenoc.passes.lower.plan_memory import (
     pitched_image_bytes,
     size_bytes,
 )
-from adrenoc.target.gpu import Limits
-from adrenoc.target.roofline import Estimate, Roofline
+from adrenoc.target.gpu import Estimate, Limits, Roofline
 from adrenoc.target.target import Target
 
 _CLOSE = 0.9

@@ -24,7 +24,7 @@ from adrenoc.base.errors import InputError
 from adrenoc.base.files.outputs import output_error, write_atomically
 from adrenoc.base.reporter import Reporter, ms_since
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.bundle.decoder_names import LOGITS
+from adrenoc.bundle.chat import LOGITS
 from adrenoc.check.accuracy.causes import number_of_layer
 from adrenoc.check.accuracy.judge_preset import shortest_prefix
 from adrenoc.check.accuracy.result import Arrays, TokenScore

@@ -17,17 +17,17 @@ from adrenoc.base.files.aside import TemporaryFolder
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.bundle.decoder_names import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
+from adrenoc.bundle.chat import LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
 from adrenoc.check.own_rounding import read_quanta
 from adrenoc.check.reference import explain_installed, run_reference, run_steps, run_tokens
 from adrenoc.check.runtimes import tensor_names
-from adrenoc.compile.bundle_options import options_of
 from adrenoc.compile.make import make_bundle
 from adrenoc.device.compare import CheckResult, Uncertainty, compare, hint_of_failure
 from adrenoc.device.fit import target_of
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.states import DecoderForm
+from adrenoc.ir.options import CompileOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +255,7 @@ def check_layers(
     the model's outputs last. Raises BundleError where the bundle was made from another model file.
     """
     refuse_other_file(bundle, model)
-    options = replace(options_of(bundle), expose_layers=True)
+    options = replace(CompileOptions.from_bundle(bundle), expose_layers=True)
     with TemporaryFolder("layers") as scratch:
         made = make_bundle(
             model,

@@ -24,7 +24,7 @@ import onnx
 from adrenoc.base.errors import DependencyError, InputError, ModelFormatError, ToolError
 from adrenoc.base.host.extras import import_onnxruntime, pip_install, runtime_errors
 from adrenoc.base.text.spelling import list_first
-from adrenoc.bundle.decoder_names import IMAGE_ROWS, TOKENS
+from adrenoc.bundle.chat import IMAGE_ROWS, TOKENS
 from adrenoc.check.inputs import Inputs
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.contrib_quantised import OPENED, open_layers

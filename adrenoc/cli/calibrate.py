@@ -130,7 +130,7 @@ def calibrate_command(asked: _Asked) -> None:
     `adrenoc compile MODEL --device FILE` then reckons with what was measured.
     """
     from adrenoc.device import remote
-    from adrenoc.target.own_file import check_output_name
+    from adrenoc.target.gpu_file import check_output_name
 
     if asked.writes:
         check_output_name(asked.output)
@@ -208,7 +208,7 @@ def _fit_and_write(asked: _Asked, validation: Validation, address: RemoteAddress
 
 def _write_target(path: Path, text: str) -> None:
     """Write a target file; what could not be read again is not written."""
-    from adrenoc.target.own_file import OwnFile
+    from adrenoc.target.gpu_file import OwnFile
     from adrenoc.target.target import load_own_target
 
     load_own_target(OwnFile(path=path, name=path.name, text=text), host=False)

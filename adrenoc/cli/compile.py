@@ -34,7 +34,7 @@ from adrenoc.cli.options import (
     shape_option,
 )
 from adrenoc.cli.write_views import trace_time
-from adrenoc.target.system import SYSTEMS
+from adrenoc.target.target import SYSTEMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -258,7 +258,7 @@ def import_command(given: _Imported) -> int:
     import datetime
 
     from adrenoc.pages.lab_report import read_lab_report
-    from adrenoc.target.device_report import report_json
+    from adrenoc.target.device_set import report_json
 
     report = read_lab_report(given.report)
     date = datetime.datetime.now(datetime.timezone.utc).date()
@@ -327,7 +327,7 @@ def verify_device_command(given: _Verified) -> int:
     `adrenoc compile MODEL --device DEVICE+FILE` does without it.
     """
     from adrenoc.lab.prove.verify_device import VerifyRequest, pick_cases, run_verification
-    from adrenoc.target.device_report import report_json
+    from adrenoc.target.device_set import report_json
 
     if not pick_cases(given.only):
         raise click.UsageError(f"no case has {' or '.join(given.only)} in its name")

@@ -148,7 +148,7 @@ def run_encoders(
     import numpy as np
 
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.bundle.decoder_names import TOKENS
+    from adrenoc.bundle.chat import TOKENS
     from adrenoc.device.execute import execute
     from adrenoc.device.result import Progress, RunOptions
 
@@ -206,8 +206,7 @@ def run_if_decoder(given: RunGiven) -> int | None:
     if not asked.is_for_decoder:
         return None
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.bundle.chat import find_pictures
-    from adrenoc.bundle.decoder_names import IMAGE_ROWS
+    from adrenoc.bundle.chat import IMAGE_ROWS, find_pictures
     from adrenoc.device.generate import Decoder, Wish, check_is_decoder, other_inputs
 
     _refuse_others({*_TAKEN, *(["repeat"] if fed else [])}, asked.option)
@@ -261,8 +260,7 @@ def _draw_prompt(
     import numpy as np
 
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.bundle.chat import is_decoder
-    from adrenoc.bundle.decoder_names import TOKENS
+    from adrenoc.bundle.chat import TOKENS, is_decoder
     from adrenoc.device.generate import count_rows
 
     bundle = open_bundle(path)
@@ -320,7 +318,7 @@ def _read_prompt(
     else:
         what = "--prompt-ids has"
         prompt = parse_numbers(asked.ids or "", "token numbers, such as 1,2,3", least=0)
-    from adrenoc.bundle.decoder_names import TOKENS
+    from adrenoc.bundle.chat import TOKENS
 
     bounds = next((s.bounds for s in bundle.manifest.inputs if s.name == TOKENS), ())
     for token in prompt:
@@ -460,7 +458,7 @@ def _list_fields(
 def bench_decoder(bundle: Bundle, decoder: Decoder, place: RunPlace) -> int:
     """Measure a loaded decoder, and show what was found."""
     from adrenoc.bundle.buckets import open_buckets
-    from adrenoc.bundle.decoder_names import TOKENS
+    from adrenoc.bundle.chat import TOKENS
     from adrenoc.device.generate import measure_decoder
 
     parts = [part.manifest.inputs for part in open_buckets(bundle)]

@@ -47,9 +47,8 @@ def inspect_command(given: _Inspected) -> None:
     Inputs and outputs, target and options, kernels, memory, versions, digests; of a folder for a
     core its layers and what they take.
     """
-    from adrenoc.bundle.buckets import read_signatures
+    from adrenoc.bundle.buckets import read_editions, read_signatures
     from adrenoc.bundle.bundle import open_bundle
-    from adrenoc.bundle.editions import read_editions
     from adrenoc.bundle.manifest import to_plain
     from adrenoc.pages.bundle_page import bundle_parts
 
@@ -68,7 +67,7 @@ def inspect_command(given: _Inspected) -> None:
 
 
 def _source(bundle: Bundle, name: str) -> str:
-    from adrenoc.bundle.editions import name_parts
+    from adrenoc.bundle.buckets import name_parts
 
     # Of several parts with such a kernel, that of the largest shapes, and of any Adreno.
     parts = name_parts(bundle).values()

@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from adrenoc.base.errors import TargetError
 from adrenoc.base.text.spelling import did_you_mean
-from adrenoc.bundle.sampling import RANGES, Sampling
+from adrenoc.bundle.chat import RANGES, Sampling
 from adrenoc.cli.guarded import option
 
 if TYPE_CHECKING:
@@ -75,9 +75,8 @@ def read_targets(text: str) -> Target | DeviceSet:
     """Look up one, or several; behind a + stands the report of a driver to do without. Raises
     TargetError where there is no such device, or it is none that the command takes."""
     from adrenoc.firmware.mcu.core import is_core, load_core
-    from adrenoc.target.device_report import read_report
-    from adrenoc.target.device_set import apply_report_to, find_device_set
-    from adrenoc.target.own_file import own_path
+    from adrenoc.target.device_set import apply_report_to, find_device_set, read_report
+    from adrenoc.target.gpu_file import own_path
     from adrenoc.target.target import load_target
 
     name, _, file = text.rpartition("+")
@@ -109,7 +108,7 @@ def read_device(text: str) -> Target | Core:
     """Look up whatever can be compiled for: a GPU, a microcontroller or a CPU. Raises TargetError
     where there is none of this name."""
     from adrenoc.firmware.mcu.core import is_core
-    from adrenoc.target.own_file import own_path
+    from adrenoc.target.gpu_file import own_path
 
     is_for_core = own_path(text) is None and is_core(text)
     return read_core(text) if is_for_core else read_target(text)

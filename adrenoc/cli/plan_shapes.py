@@ -172,7 +172,7 @@ def plan_shapes(
     click.UsageError for options that do not go together, OptionError where a state that the model
     does not have.
     """
-    from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
+    from adrenoc.bundle.chat import EMBEDDINGS, TOKENS
     from adrenoc.compile.decoder_plan import USUAL_PREFILL, find_words, plan_decoder
     from adrenoc.importers.decoder_form import find_decoder
     from adrenoc.importers.signature import read_signature
@@ -226,7 +226,7 @@ def plan_shapes(
 def _refuse_streams(form: DecoderForm, others: Shapes) -> None:
     """Refuse pictures of a model that counts their height and width in positions (Qwen2-VL's).
     Raises OptionError where it does."""
-    from adrenoc.bundle.decoder_names import IMAGE_ROWS
+    from adrenoc.bundle.chat import IMAGE_ROWS
 
     if form.streams > 1 and IMAGE_ROWS in dict(others):
         raise OptionError(
@@ -256,7 +256,7 @@ def _tell_other_states(signature: Signature, shapes: Shapes, kept: _Pairs) -> tu
 
 def _shapes_of_others(form: DecoderForm, shapes: AskedShapes) -> Shapes | None:
     """Return shapes of inputs beside tokens and caches; None where others are asked for."""
-    from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
+    from adrenoc.bundle.chat import MASK, POSITIONS, TOKENS
 
     pasts = [*(one.past for one in form.caches), *(one.past for one in form.recurrent)]
     own = {TOKENS, MASK, POSITIONS, *pasts}

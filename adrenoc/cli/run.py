@@ -14,7 +14,7 @@ from adrenoc.base.errors import AdrenocError, CheckFailedError
 from adrenoc.base.host.variables import read_choice, read_number
 from adrenoc.base.text.report import Fields
 from adrenoc.base.text.spelling import list_first
-from adrenoc.bundle.sampling import Sampling
+from adrenoc.bundle.chat import Sampling
 from adrenoc.cli import console
 from adrenoc.cli.generate import run_if_decoder
 from adrenoc.cli.guarded import (

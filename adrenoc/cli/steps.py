@@ -147,12 +147,12 @@ class Steps:
 
 def _read_settings(bundle: Bundle, model: Path | None) -> Arrays:
     """Read the model's inputs that are constants of the bundle, for the reference."""
-    from adrenoc.compile.bundle_options import options_of
     from adrenoc.importers.signature import read_fixed_inputs
+    from adrenoc.ir.options import CompileOptions
 
     if model is None or not bundle.manifest.options.values.get("fixed"):
         return {}
-    options = options_of(bundle)
+    options = CompileOptions.from_bundle(bundle)
     return read_fixed_inputs(model, options.fixed, options.signature, options.shapes or ())
 
 

@@ -27,10 +27,9 @@ from adrenoc.base.files.aside import aside_folder, remove_left
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import is_trusted_owner, private_folder, sha256_file, sha256_json
 from adrenoc.base.reporter import Reporter
-from adrenoc.bundle.bundle import Bundle, open_bundle, read_manifest
+from adrenoc.bundle.bundle import Bundle, copy_files, open_bundle, read_manifest
 from adrenoc.bundle.manifest import Manifest
 from adrenoc.bundle.tar import MANIFEST
-from adrenoc.bundle.write_bundle import copy_files
 from adrenoc.importers.tflite.untranslated import extension_versions
 
 MAX_BYTES = 4 << 30
@@ -46,9 +45,7 @@ _SOURCES = ("*.py", "*.c", "*.cc", "*.h", "*.def", "*.cl", "*.toml", "*.txt")
 
 def tool_versions() -> dict[str, str]:
     """Return the versions of adrenoc and of the packages that it compiles with, by package name.
-
-    Packages that bring operators (`tflite/extensions.py`) are among them.
-    """
+    Packages that bring operators (`tflite/extensions.py`) are among them."""
     versions = {"adrenoc": adrenoc.__version__}
     for name in _TOOLS:
         try:

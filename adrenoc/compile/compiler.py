@@ -28,9 +28,9 @@ from adrenoc.ir.layout import Memory
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Packing, Program
 from adrenoc.kernels.codegen.build import kernel_sources
-from adrenoc.passes.lower.emit_relax import all_params
+from adrenoc.passes.lower.lower import all_params
 from adrenoc.passes.lower.measure_work import list_launches
-from adrenoc.target.roofline import Roofline
+from adrenoc.target.gpu import Roofline
 from adrenoc.target.target import Target
 
 
@@ -68,11 +68,7 @@ def compile_model(
     sha256: str = "",
     dump_dir: Path | None = None,
 ) -> Compiled:
-    """Compile a model file; with `sha256` only if what is read has that digest.
-
-    Raises:
-        AdrenocError: the file is damaged, an operator or a shape is not supported, ...
-    """
+    """Compile a model file; with `sha256` only if what is read has that digest."""
     start = State(model=model, target=target, options=options, sha256=sha256)
     with collect_rarely():
         state, stages = run_stages(start, reporter=reporter, dump_dir=dump_dir)

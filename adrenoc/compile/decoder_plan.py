@@ -4,23 +4,75 @@ Its bundle also carries its tokenizer.json and how it is talked to, where that i
 planned for one GPU of several stands here, too, since that loads no TVM either.
 """
 
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from adrenoc.base.decision import Decision
-from adrenoc.base.errors import InputError, OptionError
+from adrenoc.base.errors import AdrenocError, InputError, OptionError
 from adrenoc.base.files.read import open_plain
 from adrenoc.base.text.json_text import read_json
-from adrenoc.bundle.bundle import CHAT, TOKENIZER
-from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
-from adrenoc.bundle.editions import DEVICES_FOLDER, Edition
+from adrenoc.bundle.buckets import DEVICES_FOLDER, Edition
+from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER
+from adrenoc.bundle.chat import MASK, POSITIONS, TOKENS, ChatSettings, Sampling, parse_chat
 from adrenoc.importers.containers import CONFIG, find_beside, open_tokenizer
 from adrenoc.importers.decoder_form import GENERATION_CONFIG, read_chat_settings
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.states import GENAI_CONFIG, DecoderForm
 from adrenoc.ir.options import CompileOptions, Shapes
+from adrenoc.language.tokenizer import Tokenizer
 from adrenoc.target.device_set import SetMember
+
+_MOST_CPU_S = 120
+"""Processor time of making tables: vocabularies of 262,144 tokens take 6 s."""
+
+
+def add_text_tables(
+    words: Mapping[str, bytes],
+) -> tuple[dict[str, bytes], tuple[Decision, ...]]:
+    """Return a bundle's files of text with that of tables, where its tokenizer.json allows it."""
+    if TOKENIZER not in words:
+        return dict(words), ()
+    no_turns, sampling = "", Sampling()
+    try:
+        text = words[TOKENIZER].decode()
+        tokenizer = Tokenizer(Path(TOKENIZER), text, most_cpu_s=_MOST_CPU_S)
+        if CHAT in words:
+            settings = parse_chat(words[CHAT], CHAT)
+            sampling, no_turns = settings.sampling, _take_template(tokenizer, settings)
+        told = tokenizer.make_tables(sampling)
+    except (AdrenocError, UnicodeDecodeError) as error:
+        reason = error.message if isinstance(error, AdrenocError) else str(error)
+        return dict(words), (_leave_out("text on the device", reason),)
+    if told["left_out"]:
+        reason = f"tables do not hold {told['left_out']}"
+        return dict(words), (_leave_out("text on the device", reason),)
+    made = b64decode(told["tables"])
+    decided = [
+        Decision(
+            subject="text on the device",
+            taken=f"{TEXT_TABLES}, {len(made):,} bytes",
+            reason="C, Java and Kotlin turn text into tokens by them",
+        )
+    ]
+    if reason := no_turns or told["turns"]:
+        decided.append(_leave_out("chats on the device", reason))
+    return {**words, TEXT_TABLES: made}, tuple(decided)
+
+
+def _take_template(tokenizer: Tokenizer, settings: ChatSettings) -> str:
+    """Return why a template cannot be taken; "" where it is."""
+    try:
+        tokenizer.read_template(settings)
+    except AdrenocError as error:
+        return error.message
+    return ""
+
+
+def _leave_out(subject: str, reason: str) -> Decision:
+    return Decision(subject=subject, taken="left out", reason=reason)
+
 
 MOST_ROWS = 4096
 """The most rows of a cache that nobody asked for: what longer contexts take of a phone has to be
@@ -52,16 +104,18 @@ class DecoderPlan:
 def plan_decoder(
     form: DecoderForm, context: int | None, prefill: Sequence[int], *, whole: bool = False
 ) -> DecoderPlan:
-    """Plan a decoder's buckets for caches of `context` rows, or as many as its makers say.
-
-    Those of a window hold the last rows alone, but where `whole` ones are asked for.
-
-    Raises:
-        OptionError: a prompt's length is beyond the context.
-    """
+    """Plan a decoder's buckets for caches of `context` rows, or as many as its makers say.  Those
+    of a window hold the last rows alone, but where `whole` ones are asked for."""
     rows, reason = _choose_rows(form, context)
     if form.single:
-        prefill = _choose_single(prefill)
+        if tuple(prefill) != USUAL_PREFILL and set(prefill) - {1}:
+            raise OptionError(
+                f"--prefill {','.join(map(str, prefill))}: a run of the file takes one token, "
+                "expected --prefill 1 or none",
+                hint="adrenoc compile MODEL takes prompts in token by token; a file whose "
+                "`input_ids` leave the number of tokens open can take many at once",
+            )
+        prefill = ()
     elif form.lengths:
         prefill = _choose_lengths(form, prefill, rows)
     long = [length for length in prefill if length > rows]
@@ -120,18 +174,6 @@ def _tell_windows(form: DecoderForm, rows: int, slack: int) -> Decision:
     )
 
 
-def _choose_single(prefill: Sequence[int]) -> tuple[int, ...]:
-    """Return no runs of several tokens: prompts go through such a file token by token."""
-    if tuple(prefill) != USUAL_PREFILL and set(prefill) - {1}:
-        raise OptionError(
-            f"--prefill {','.join(map(str, prefill))}: a run of the file takes one token, expected "
-            "--prefill 1 or none",
-            hint="adrenoc compile MODEL takes prompts in token by token; a file whose `input_ids` "
-            "leave the number of tokens open can take many at once",
-        )
-    return ()
-
-
 def _choose_lengths(form: DecoderForm, prefill: Sequence[int], rows: int) -> tuple[int, ...]:
     """Of the lengths that the file has those that were asked for, or that come near the usual."""
     if tuple(prefill) != USUAL_PREFILL:
@@ -178,10 +220,8 @@ def _choose_fixed_rows(rows: int, context: int | None) -> tuple[int, str]:
 
 
 def _choose_slack(form: DecoderForm, rows: int, longest: int) -> int:
-    """Rows that caches of a window hold beyond it: those of a run, and of steps made ahead.
-
-    0 where that would be no fewer than all.
-    """
+    """Rows that caches of a window hold beyond it: those of a run, and of steps made ahead.  0
+    where that would be no fewer than all."""
     slack = max(longest, _LEAST_SLACK)
     windows = [cache.least for cache in form.caches if cache.least]
     return slack if form.slides and max(windows) + slack < rows else 0
@@ -229,12 +269,7 @@ _HINT = "--tokenizer takes the tokenizer.json that lies beside the model"
 
 
 def find_words(model: Path, asked: Path | None) -> tuple[dict[str, bytes], tuple[Decision, ...]]:
-    """Return the files of a bundle that turn texts into tokens: tokenizer and chat template.
-
-    Raises:
-        InputError: the tokenizer that was asked for cannot be read, or is no such thing.
-        ModelFormatError: that of the container is damaged.
-    """
+    """Return the files of a bundle that turn texts into tokens: tokenizer and chat template."""
     tokenizer, found = find_tokenizer(model, asked)
     settings, more = read_chat_settings(model, tokenizer) if tokenizer else (None, ())
     words = {TOKENIZER: tokenizer, CHAT: b"" if settings is None else settings.to_json()}
@@ -242,12 +277,7 @@ def find_words(model: Path, asked: Path | None) -> tuple[dict[str, bytes], tuple
 
 
 def find_tokenizer(model: Path, asked: Path | None) -> tuple[bytes, tuple[Decision, ...]]:
-    """Return the one asked for, that of the model's container or the one beside it; else nothing.
-
-    Raises:
-        InputError: the one that was asked for cannot be read, or is no such thing.
-        ModelFormatError: that of the container is damaged.
-    """
+    """Return the one asked for, that of the model's container or the one beside it, or nothing."""
     if asked is not None:
         return _read(asked), _decide(f"{asked.name}, as asked for")
     files = find_model_files(model)

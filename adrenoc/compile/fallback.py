@@ -33,12 +33,7 @@ class Fallback:
     firmware: Firmware
 
     def write(self, root: Path, compiled: Compiled, triple: str) -> int:
-        """Write `cpu.so` into the folder of a bundle, with one decision; how many bytes it has.
-
-        Raises:
-            CompileError: the inputs or outputs are not those of the bundle.
-            DependencyError: there is no compiler for the device's CPU.
-        """
+        """Write `cpu.so` into the folder of a bundle, with one decision; how many bytes it has."""
         _check_alike(self.model, self.firmware, compiled.inputs, compiled.outputs)
         machine = triple.partition("-")[0]
         shared = find_shared_weights(self.program, compiled.params, compiled.packings)
@@ -66,12 +61,7 @@ class Fallback:
 
 
 def plan_fallback(model: Path, format_: str) -> Fallback:
-    """Return a model's integer code, planned.
-
-    Raises:
-        CompileError: the model is not of int8.
-        UnsupportedOperatorError: it holds operators without integer kernels.
-    """
+    """Return a model's integer code, planned."""
     try:
         program, firmware = plan_firmware(model, load_core("cpu:arm64"))
     except CompileError as error:

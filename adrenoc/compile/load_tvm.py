@@ -78,9 +78,7 @@ class _LaterFinder:
 @contextmanager
 def _loaded_on_use(names: Sequence[str]) -> Iterator[None]:
     """While the block imports, these modules are loaded by whoever first asks for what is in them.
-
-    Names that a release of TVM lacks, or asks for at once, change nothing.
-    """
+    Names that a release of TVM lacks, or asks for at once, change nothing."""
     finder = _LaterFinder(names)
     sys.meta_path.insert(0, finder)
     try:

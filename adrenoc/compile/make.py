@@ -28,19 +28,25 @@ from adrenoc.base.files.read import (
 from adrenoc.base.host.time_trace import section
 from adrenoc.base.reporter import Reporter
 from adrenoc.base.text.names import bundle_name, file_name
-from adrenoc.bundle.bundle import BUNDLE_FOLDER, LIBRARY, TARGET, Bundle, open_bundle
+from adrenoc.bundle.bundle import (
+    BUNDLE_FOLDER,
+    LIBRARY,
+    TARGET,
+    Bundle,
+    fill_bundle,
+    move_bundle,
+    open_bundle,
+)
 from adrenoc.bundle.manifest import FileEntry, Manifest, ModelInfo, OptionsInfo, TargetInfo
 from adrenoc.bundle.tar import MANIFEST, SUFFIX, write_tar
-from adrenoc.bundle.write_bundle import fill_bundle, move_bundle
-from adrenoc.compile.bundle_options import values_of
 from adrenoc.compile.cache import BundleCache, BundleDigests, cache_key, tool_versions
+from adrenoc.compile.decoder_plan import add_text_tables
 from adrenoc.compile.load_tvm import quick_loading
-from adrenoc.compile.text_tables import add_text_tables
 from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.options import TOKEN_OPTIONS, CompileOptions, Shapes
 from adrenoc.ir.tuning_log import choose_trials, find_log, read_log
 from adrenoc.native.android.link import Linker, find_linker, link_library
-from adrenoc.target.roofline import Roofline
+from adrenoc.target.gpu import Roofline
 from adrenoc.target.target import Target
 
 if TYPE_CHECKING:
@@ -98,9 +104,6 @@ def make_bundle(
     `signatures` by what each of these options calls so, the last being `options`; with `editions`
     for these GPUs too, and `target` is what they have in common.
     With `dump_dir` the stages have to run, so the cache is written and not read.
-
-    Raises:
-        AdrenocError: any of the ways in which importing, compiling, linking or writing fails.
     """
     started, files, name = time.perf_counter(), find_model_files(model), bundle_name(model.stem)
     if name != model.stem:
@@ -357,7 +360,7 @@ class _Writer:
                 digest=target.digest(),
             ),
             "options": OptionsInfo(
-                preset=options.preset, values=values_of(options), digest=options.digest()
+                preset=options.preset, values=options.kept_values(), digest=options.digest()
             ),
             "recurrent": tuple(past for past, _ in options.recurrent),
             "slack": options.slack,

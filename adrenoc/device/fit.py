@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError, InputError, TargetError
 from adrenoc.base.text.spelling import list_first, quote_word
+from adrenoc.bundle.buckets import COMMON, open_edition, rank_editions, read_editions
 from adrenoc.bundle.bundle import TARGET, Bundle
-from adrenoc.bundle.editions import COMMON, open_edition, rank_editions, read_editions
 from adrenoc.bundle.manifest import KernelInfo, Manifest, TensorSpec
 from adrenoc.device.place import RunPlace
 from adrenoc.device.result import Progress, RunResult
 from adrenoc.ir.options import DEFAULT_PRESET, list_entered
-from adrenoc.target.device_report import load_listed
-from adrenoc.target.own_file import OwnFile, is_for_host, own_path
+from adrenoc.target.device_set import load_listed
+from adrenoc.target.gpu_file import OwnFile, is_for_host, own_path
 from adrenoc.target.target import Target, load_own_target, load_target
 
 if TYPE_CHECKING:

@@ -22,10 +22,16 @@ from adrenoc.base.reporter import ms_since
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.chat import is_decoder
-from adrenoc.bundle.decoder_names import IMAGE_ROWS, LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
+from adrenoc.bundle.chat import (
+    IMAGE_ROWS,
+    LOGITS,
+    NEXT_TOKEN,
+    PAST_LENGTH,
+    TOKENS,
+    Sampling,
+    is_decoder,
+)
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.bundle.sampling import Sampling
 from adrenoc.device.answers import WrongAnswerError
 from adrenoc.device.fit import choose_edition
 from adrenoc.device.place import RemotePlace, RunPlace, start_build

@@ -21,8 +21,7 @@ import numpy as np
 from adrenoc.base.errors import BundleError, DeviceError
 from adrenoc.base.reporter import ms_since
 from adrenoc.bundle.buckets import fit, open_buckets
-from adrenoc.bundle.bundle import CPU_LIBRARY, Bundle
-from adrenoc.bundle.write_bundle import add_programs
+from adrenoc.bundle.bundle import CPU_LIBRARY, Bundle, add_programs
 from adrenoc.device.execute import execute
 from adrenoc.device.fit import (
     Chosen,
@@ -44,7 +43,7 @@ from adrenoc.device.result import (
     RunResult,
     Times,
 )
-from adrenoc.target.system import runs_here
+from adrenoc.target.target import runs_here
 
 
 def run_bundle(

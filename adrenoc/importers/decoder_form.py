@@ -17,9 +17,18 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import read_json
-from adrenoc.bundle.chat import ChatSettings, PictureSettings
-from adrenoc.bundle.decoder_names import EMBEDDINGS, LOGITS, MASK, PAST_BRANCH, POSITIONS, TOKENS
-from adrenoc.bundle.sampling import RANGES, Sampling
+from adrenoc.bundle.chat import (
+    EMBEDDINGS,
+    LOGITS,
+    MASK,
+    PAST_BRANCH,
+    POSITIONS,
+    RANGES,
+    TOKENS,
+    ChatSettings,
+    PictureSettings,
+    Sampling,
+)
 from adrenoc.importers.containers import (
     CONFIG,
     PREPROCESSOR,

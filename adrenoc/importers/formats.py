@@ -23,7 +23,7 @@ from adrenoc.base.errors import ModelFormatError, ModelNotFoundError
 from adrenoc.base.files.read import open_plain
 from adrenoc.base.files.spill import read_aligned
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.bundle.decoder_names import EMBEDDINGS, TOKENS
+from adrenoc.bundle.chat import EMBEDDINGS, TOKENS
 from adrenoc.importers.containers import find_embedding, is_container, read_contents
 from adrenoc.importers.onnx_wire import (
     External,

@@ -18,7 +18,7 @@ from adrenoc.base.decision import Decision
 from adrenoc.base.errors import ModelFormatError, OptionError
 from adrenoc.base.files.read import open_plain
 from adrenoc.base.text.spelling import did_you_mean, list_names, quote_word
-from adrenoc.bundle.decoder_names import EMBEDDINGS, PAST_BRANCH, TOKENS
+from adrenoc.bundle.chat import EMBEDDINGS, PAST_BRANCH, TOKENS
 from adrenoc.importers.formats import find_model_files, is_ort
 from adrenoc.importers.onnx_wire import TooManyNodesError, WireError, read_outline
 from adrenoc.ir.options import Shapes

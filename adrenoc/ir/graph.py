@@ -142,11 +142,6 @@ class Precision:
         """Return whether another kernel than the usual one would compute other numbers."""
         return self.float32 or self.rounded
 
-    @property
-    def computes_in_float32(self) -> bool:
-        """Return whether it is computed in float32, however it is stored."""
-        return self.float32 or self.rounded or self.wide_sums
-
     def __str__(self) -> str:
         said = {
             "float32": self.float32,
@@ -224,10 +219,8 @@ class Placing:
 
 @dataclass(frozen=True, kw_only=True)
 class Store:
-    """A place that a kernel writes: all of `tensor` is its result's blocks from `first` on.
-
-    With `placing` each of their texels goes to a place of its own.
-    """
+    """A place that a kernel writes: all of `tensor` is its result's blocks from `first` on.  With
+    `placing` each of their texels goes to a place of its own."""
 
     tensor: str
     first: int = 0
@@ -446,10 +439,8 @@ class Graph:
         return frozenset(self.owner(name) for name in self.outputs)
 
     def makers(self, name: str) -> tuple[Node, ...]:
-        """Return the nodes that write what a reader of this tensor reads.
-
-        None of an input: what a run writes to a state, its readers by that name come before.
-        """
+        """Return the nodes that write what a reader of this tensor reads.  None of an input: what a
+        run writes to a state, its readers by that name come before."""
         if name in self.input_names:
             return ()
         owner, first = self.place(name)

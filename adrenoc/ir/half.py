@@ -24,10 +24,8 @@ _seen: dict[int, tuple[weakref.ref[np.ndarray], tuple[float, float]]] = {}
 
 
 def range_of(value: np.ndarray) -> tuple[float, float]:
-    """Return the smallest and the largest number of a constant that has some; NaN where one is.
-
-    A constant is read once for it, as long as it lives; nobody writes to one.
-    """
+    """Return the smallest and the largest number of a constant that has some; NaN where one is.  A
+    constant is read once for it, as long as it lives; nobody writes to one."""
     key = id(value)
     known = _seen.get(key)
     if known is not None and known[0]() is value:
@@ -110,10 +108,8 @@ _HALF_INFINITE = np.float16(np.inf).view(np.uint16) << 1
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rounded:
-    """A constant as it is stored, and how many finite numbers became infinite.
-
-    `largest` is the largest of all finite numbers, 0 where none became infinite.
-    """
+    """A constant as it is stored, and how many finite numbers became infinite.  `largest` is the
+    largest of all finite numbers, 0 where none became infinite."""
 
     value: np.ndarray
     lost: int

@@ -90,10 +90,8 @@ class Layout:
     def texture_shape(
         self, shape: Sequence[int], blocks: int | None = None
     ) -> tuple[int, int, int, int]:
-        """Return physical `(layers, rows, cols, 4)` of a tensor of this logical shape.
-
-        `blocks` are those of its channels where they are not as many as its own.
-        """
+        """Return physical `(layers, rows, cols, 4)` of a tensor of this logical shape.  `blocks`
+        are those of its channels where they are not as many as its own."""
         e = self.extents(shape)
         blocks = e.blocks if blocks is None else blocks
         if self.order is TexelOrder.PLANES:
@@ -275,9 +273,7 @@ def pack_indices(
     constant: np.ndarray, pack: Callable[[np.ndarray], np.ndarray], packed_bytes: int
 ) -> list[np.ndarray]:
     """Return the digits of each element's index, plus one, packed as it is: the lowest first.
-
-    Nothing where what is packed so has another size than the constant.
-    """
+    Nothing where what is packed so has another size than the constant."""
     numbers = np.arange(constant.size, dtype=np.int64).reshape(constant.shape)
     found, power = [], 1
     while power <= constant.size:
@@ -290,10 +286,8 @@ def pack_indices(
 
 
 def read_places(packed: list[np.ndarray], count: int, form: str) -> np.ndarray | None:
-    """Return where each of `count` elements lies among those of what `pack_indices` gave.
-
-    None where packing did more than move them, or left one out.
-    """
+    """Return where each of `count` elements lies among those of what `pack_indices` gave.  None
+    where packing did more than move them, or left one out."""
     views = [one.view(form) for one in packed]
     for digits in views:
         if not ((digits >= 0) & (digits <= _BASE)).all() or (digits != np.rint(digits)).any():

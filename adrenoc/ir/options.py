@@ -12,13 +12,16 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adrenoc.base.errors import OptionError, ShapeError
+from adrenoc.base.errors import BundleError, OptionError, ShapeError
 from adrenoc.base.files.read import data_folder, read_toml, sha256_file, sha256_json
 from adrenoc.base.text.spelling import did_you_mean, quote_word
+from adrenoc.bundle.manifest import REBUILD_HINT
+from adrenoc.bundle.tar import MANIFEST
 from adrenoc.ir.tuning_log import find_log
 from adrenoc.target.gpu import NO_HALF_TYPE, OVERRIDES
 
 if TYPE_CHECKING:
+    from adrenoc.bundle.bundle import Bundle
     from adrenoc.target.target import Target
 
 DEFAULT_PRESET = "mixed"
@@ -120,12 +123,7 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CompileOptions:
-    """The choices of one compilation.
-
-    Raises:
-        OptionError: a value has the wrong type or is not one that the option can have.
-        ShapeError: a shape has a negative dimension, or an input is named twice.
-    """
+    """The choices of one compilation."""
 
     preset: str = DEFAULT_PRESET
     storage_dtype: str = "float16"
@@ -211,19 +209,39 @@ class CompileOptions:
             )
         _check_shapes(self.shapes)
 
-    def digest(self) -> str:
-        """SHA-256 of all that can change the compiled result: every option but `ndk`.
-
-        The order in which shapes were given does not count, and of a tuning log its text does.
-
-        Raises:
-            OptionError: the tuning log cannot be read.
-        """
+    def kept_values(self) -> dict[str, Any]:
+        """Return what a bundle keeps: all but what differs between machines."""
         values = asdict(self)
         del values["ndk"]
         for name in UNTOLD_WHERE_EMPTY:
             if not values[name]:
                 del values[name]
+        if self.tuning_log is not None:
+            values["tuning_log"] = Path(self.tuning_log).name
+        return values
+
+    @staticmethod
+    def from_bundle(bundle: Bundle) -> CompileOptions:
+        """Return the options that a bundle was compiled with."""
+        values = dict(bundle.manifest.options.values)
+        unknown = sorted(values.keys() - {field.name for field in fields(CompileOptions)})
+        if unknown:
+            raise BundleError(
+                f"{bundle.root / MANIFEST} has the option '{unknown[0]}', which this version "
+                "lacks: another one compiled the bundle",
+                hint=REBUILD_HINT,
+            )
+        values["shapes"] = tuple((name, tuple(dims)) for name, dims in values["shapes"])
+        for name in ("states", "caches", "recurrent", "fixed"):
+            values[name] = tuple(tuple(pair) for pair in values.get(name, ()))
+        for name in (*TOKEN_OPTIONS, "forbid", "float32_tensors"):
+            values[name] = tuple(values.get(name, ()))
+        return CompileOptions(**values)
+
+    def digest(self) -> str:
+        """SHA-256 of all that can change the compiled result: every option but `ndk`.  The order in
+        which shapes were given does not count, and of a tuning log its text does."""
+        values = self.kept_values()
         if self.max_memory_mib is None:
             del values["max_memory_mib"]
         for name in OFF_UNLESS_ASKED:
@@ -268,11 +286,7 @@ class ResolvedOptions:
 
 
 def load_preset(name: str, *, folder: Path | None = None) -> Preset:
-    """Read one preset; `folder` is the data folder, by default the one of adrenoc.
-
-    Raises:
-        OptionError: there is no such preset, or its file is wrong.
-    """
+    """Read one preset; `folder` is the data folder, by default the one of adrenoc."""
     folder = folder or data_folder("presets")
     known = sorted(path.stem for path in folder.glob("*.toml"))
     if name not in known:
@@ -300,11 +314,7 @@ def load_preset(name: str, *, folder: Path | None = None) -> Preset:
 
 
 def list_presets(*, folder: Path | None = None) -> tuple[Preset, ...]:
-    """Return all presets, by name.
-
-    Raises:
-        OptionError: a preset's file is wrong.
-    """
+    """Return all presets, by name."""
     folder = folder or data_folder("presets")
     return tuple(load_preset(path.stem, folder=folder) for path in sorted(folder.glob("*.toml")))
 
@@ -319,11 +329,6 @@ def resolve_options(
     """Lay defaults, target, preset and command line over each other; quirks have the last word.
 
     `preset` None means the default one.  In `command_line`, None means that the user did not say.
-
-    Raises:
-        OptionError: an unknown preset or option, a wrong value, or half arithmetic for a target
-            that has none.
-        ShapeError: a shape is wrong.
     """
     chosen = load_preset(DEFAULT_PRESET if preset is None else preset, folder=folder)
     said = {name: value for name, value in (command_line or {}).items() if value is not None}
@@ -404,11 +409,7 @@ def is_extent(text: str) -> bool:
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Read `NAME:D,D,...` of the command line; the name may itself hold colons.
-
-    Raises:
-        ShapeError: it has another form, or a negative dimension.
-    """
+    """Read `NAME:D,D,...` of the command line; the name may itself hold colons."""
     name, colon, dims = text.rpartition(":")
     numbers = [part.strip() for part in dims.split(",")]
     if not (colon and name and all(is_extent(part) for part in numbers)):

@@ -38,21 +38,13 @@ class PrecisionPolicy:
 
 
 def write_policy(policy: PrecisionPolicy, path: Path) -> None:
-    """Write a policy as JSON.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
+    """Write a policy as JSON."""
     text = json.dumps({_MARK: VERSION, **asdict(policy)}, indent=2, allow_nan=False)
     write_atomically(path, (text + "\n").encode())
 
 
 def read_policy(path: Path) -> PrecisionPolicy:
-    """Read a policy.
-
-    Raises:
-        PrecisionPolicyError: the file is missing, damaged or of another version.
-    """
+    """Read a policy."""
     try:
         data = read_json(read_plain(path))
     except OSError as error:
@@ -88,11 +80,7 @@ def read_policy(path: Path) -> PrecisionPolicy:
 def check_policy(
     policy: PrecisionPolicy, path: Path, *, model: Path, sha256: str, preset: str | None
 ) -> None:
-    """Refuse a policy that was made for another model or preset; `preset` None means any.
-
-    Raises:
-        PrecisionPolicyError: saying which.
-    """
+    """Refuse a policy that was made for another model or preset; `preset` None means any."""
     if policy.model_sha256 != sha256:
         raise PrecisionPolicyError(
             f"{path} was made for {policy.model_file} with SHA-256 {policy.model_sha256[:12]}; "

@@ -48,10 +48,8 @@ class Packing:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Param:
-    """A packed constant: what the runtime uploads once and hands to every run.
-
-    `packing` is None where it is no constant of the graph in another order.
-    """
+    """A packed constant: what the runtime uploads once and hands to every run.  `packing` is None
+    where it is no constant of the graph in another order."""
 
     name: str
     value: np.ndarray

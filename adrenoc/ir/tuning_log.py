@@ -141,11 +141,7 @@ def find_log(name: str) -> Path:
 
 
 def read_log(path: Path) -> tuple[Trial, ...]:
-    """Return all trials of a log; a last line that a crash cut off is left out.
-
-    Raises:
-        TuningLogError: the file cannot be read, or a line is not one of a log.
-    """
+    """Return all trials of a log; a last line that a crash cut off is left out."""
     try:
         text = read_plain(path, MOST_LOG_BYTES)
     except OSError as error:
@@ -254,10 +250,8 @@ def tuning_of(trials: Iterable[Trial]) -> Tuning:
 
 
 def choose_trials(trials: tuple[Trial, ...], gpu: str, where: str) -> tuple[tuple[Trial, ...], str]:
-    """Return the trials that serve a GPU, and what to warn of ("" for nothing).
-
-    Those of another GPU serve where there are none of this one.
-    """
+    """Return the trials that serve a GPU, and what to warn of ("" for nothing).  Those of another
+    GPU serve where there are none of this one."""
     own = tuple(t for t in trials if t.gpu == gpu)
     if trials and not own:
         others = ", ".join(sorted({t.gpu for t in trials}))
@@ -269,12 +263,7 @@ def choose_trials(trials: tuple[Trial, ...], gpu: str, where: str) -> tuple[tupl
 
 
 class LogWriter:
-    """Appends trials to a log; holds a lock, for two writers would measure the same twice.
-
-    Raises:
-        TuningLogError: another process writes to it.
-        OutputError: it cannot be written.
-    """
+    """Appends trials to a log; holds a lock, for two writers would measure the same twice."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -295,21 +284,18 @@ class LogWriter:
         with ExitStack() as stack:
             stack.callback(self.close)
             read_log(place)  # whatever else it is, it is the user's
-            self._cut_torn_line()
+            size = os.fstat(self._file).st_size
+            data = os.pread(self._file, size, 0)
+            end = data.rfind(b"\n") + 1
+            torn = data[end:]
+            if not (torn.startswith(_LINE_BEGIN) or _LINE_BEGIN.startswith(torn)):
+                raise TuningLogError(
+                    f"{self._path} ends with something else than a line of a log: {torn[:40]!r}",
+                    hint="name another file with -o",
+                )
+            if torn:
+                os.ftruncate(self._file, end)
             stack.pop_all()
-
-    def _cut_torn_line(self) -> None:
-        size = os.fstat(self._file).st_size
-        data = os.pread(self._file, size, 0)
-        end = data.rfind(b"\n") + 1
-        torn = data[end:]
-        if not (torn.startswith(_LINE_BEGIN) or _LINE_BEGIN.startswith(torn)):
-            raise TuningLogError(
-                f"{self._path} ends with something else than a line of a log: {torn[:40]!r}",
-                hint="name another file with -o",
-            )
-        if torn:
-            os.ftruncate(self._file, end)
 
     def append(self, trial: Trial) -> None:
         """Write one line, to the disk."""

@@ -292,10 +292,8 @@ class BytesAccess(BlockedAccess):
         return self._statements.let(select(inside, word, self._zero), "word")
 
     def _nearest(self, h: Expr, w: Expr) -> tuple[Expr, Expr, Expr]:
-        """Return the nearest position inside, and whether it is the one that was asked for.
-
-        A branch around each read would wait for one before the next is asked for.
-        """
+        """Return the nearest position inside, and whether it is the one that was asked for.  A
+        branch around each read would wait for one before the next is asked for."""
         e, zero = self.extents, iconst(0)
         inside = (h >= zero) & (h < iconst(e.h)) & (w >= zero) & (w < iconst(e.w))
         row = maximum(minimum(h, iconst(e.h - 1)), zero)

@@ -113,10 +113,8 @@ _COUNTED = (tvm.ir.prim.BinaryOpExpr, tvm.ir.prim.CmpExpr, tvm.ir.prim.Select, C
 
 
 def body_operations(body: Body) -> int:
-    """Return operations of one element: arithmetic, comparisons, selections and functions.
-
-    What indexes a load is address arithmetic and does not count.
-    """
+    """Return operations of one element: arithmetic, comparisons, selections and functions.  What
+    indexes a load is address arithmetic and does not count."""
     count = 0
 
     def visit(expr: Any) -> WalkResult:

@@ -116,10 +116,8 @@ class Evaluator:
         channel_axis: int | None,
         more: Sequence[tuple[Expr, Expr]] = (),
     ) -> Expr:
-        """Return four elements: `index` with the channel axis at its block's first channel.
-
-        Where no axis is the channel, the element and three zeros.
-        """
+        """Return four elements: `index` with the channel axis at its block's first channel.  Where
+        no axis is the channel, the element and three zeros."""
         index = list(index)
         if channel_axis is None:
             self._env = [*zip(self._body.axes, index, strict=True), *more]
@@ -172,10 +170,8 @@ class Evaluator:
         return found
 
     def _combine(self, expr: Any, a: Expr, b: Expr) -> Expr:
-        """Combine the two sides of an expression; extremes are NaN where a side is.
-
-        Whole numbers are none, and a constant is the second side.
-        """
+        """Combine the two sides of an expression; extremes are NaN where a side is.  Whole numbers
+        are none, and a constant is the second side."""
         if isinstance(expr, tirx.Div) and self._steps and dtype_of(a).startswith("float32"):
             return quotient(a, b)
         if not isinstance(expr, tirx.Max | tirx.Min) or _is_whole(expr):
@@ -202,9 +198,7 @@ class Evaluator:
 
     def _safe_index(self, expr: Any, lane: int | None, extent: int) -> Expr:
         """Return an index; one that is itself data is kept inside of the tensor, and gets a name.
-
-        Reads that stand in many indices, such as those of a grid, would be written out in each.
-        """
+        Reads that stand in many indices, such as those of a grid, would be written out in each."""
         index = self._index(expr, lane)
         if not self._loads(expr):
             return index

@@ -95,10 +95,8 @@ class ComputedAccess(Access):
             self._evaluate(evaluator, n, block, h, w)
 
     def padded_texel(self, n: Expr, block: Expr, h: Expr, w: Expr) -> Expr:
-        """Compute a texel; where (h, w) lies outside of the tensor it may be any number.
-
-        Zeros there would cost a test, and those that read beyond an edge without padding drop it.
-        """
+        """Compute a texel; where (h, w) lies outside of the tensor it may be any number.  Zeros
+        there would cost a test, and those that read beyond an edge without padding drop it."""
         h, w = self._clamp_position(h, w)
         # TVM puts an expression that only has a name into each place that uses it.
         held = self._statements.registers(1)
@@ -143,10 +141,8 @@ one more, and compilers would have all of them wait for their texels at the same
 
 
 class Finished:
-    """What a body makes of the results of an operator, four channels at a time.
-
-    `spec` gives the shape and the roles of the finished tensor.
-    """
+    """What a body makes of the results of an operator, four channels at a time.  `spec` gives the
+    shape and the roles of the finished tensor."""
 
     def __init__(
         self,
@@ -167,10 +163,8 @@ class Finished:
         value: Expr,
         given: Mapping[str, Expr] | None = None,
     ) -> Expr:
-        """Return the finished four channels, in float where there is a body.
-
-        `given` are tensors of which the four channels are at hand.
-        """
+        """Return the finished four channels, in float where there is a body.  `given` are tensors
+        of which the four channels are at hand."""
         if self._body is None:
             return value
         with self._builder.computing(ACCUMULATOR):

@@ -66,10 +66,8 @@ class Statements:
         return var
 
     def let_once(self, value: Expr, hint: str = "v") -> Expr:
-        """Bind a value as `let` does, or give the name that the innermost block has for it.
-
-        For values that never change: reads of inputs.
-        """
+        """Bind a value as `let` does, or give the name that the innermost block has for it.  For
+        values that never change: reads of inputs."""
         block = self._blocks[-1]
         known, names = self._named.get(id(block), (None, {}))
         if known is not block:
@@ -116,10 +114,8 @@ class Statements:
 
     @contextmanager
     def loop(self, extent: int | Expr, hint: str = "i", *, rolled: bool = False) -> Iterator[Expr]:
-        """A serial loop; a loop of one iteration leaves no trace.
-
-        Compilers are asked to keep a rolled one as it is (`opencl_source`).
-        """
+        """A serial loop; a loop of one iteration leaves no trace.  Compilers are asked to keep a
+        rolled one as it is (`opencl_source`)."""
         if isinstance(extent, int):
             if extent == 1:
                 yield iconst(0)
@@ -201,9 +197,7 @@ class SharedArray:
 
     def put_words(self, index: Expr, words: Expr) -> None:
         """Store four 32-bit words, of an array of halves two vectors, as number `index` of such.
-
-        Halves that are taken out of words and put back cost two instructions each.
-        """
+        Halves that are taken out of words and put back cost two instructions each."""
         share = tirx.call_extern("int32", "SHARE_UINT4", self._buffer.data, index, words)
         self._statements.emit(tirx.Evaluate(share))
 

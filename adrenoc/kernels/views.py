@@ -126,16 +126,13 @@ class PlacedAccess(Access):
         position = (n, block, h, w)
         with self._statements.when(self._test_within(position)):
             for copy in np.ndindex(self._placing.copies):
-                there = self._there((*position, *map(iconst, copy)))
+                at = list(zip(self._placing.axes, (*position, *map(iconst, copy)), strict=True))
+                there = [simplify(index_expr(index, at)) for index in self._placing.to]
                 n, block, h, w = (
                     index if const_int(index) is not None else self._statements.share(index, "to")
                     for index in there
                 )
                 self._access.write(n, block + iconst(self._first), h, w, value)
-
-    def _there(self, position: Sequence[Expr]) -> list[Expr]:
-        at = list(zip(self._placing.axes, position, strict=True))
-        return [simplify(index_expr(index, at)) for index in self._placing.to]
 
     def _test_within(self, position: Sequence[Expr]) -> Expr | None:
         """Return whether the texel at a position goes anywhere; None where all do."""
@@ -156,10 +153,8 @@ class Piece:
 
 
 class SpreadAccess(Access):
-    """Writes of one tensor to the places that it goes to; `spec` is the tensor as a whole.
-
-    Each place is the access to a tensor, and the pieces that lie in it, none twice.
-    """
+    """Writes of one tensor to the places that it goes to; `spec` is the tensor as a whole.  Each
+    place is the access to a tensor, and the pieces that lie in it, none twice."""
 
     def __init__(
         self,

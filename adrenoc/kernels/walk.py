@@ -243,10 +243,8 @@ FOLDED_AT_ONCE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Team:
-    """`width` threads (a power of two); a work-group holds `count` teams.
-
-    `member` and `index` are the thread's place in its team and the team's in its work-group.
-    """
+    """`width` threads (a power of two); a work-group holds `count` teams.  `member` and `index` are
+    the thread's place in its team and the team's in its work-group."""
 
     width: int
     count: int
@@ -430,10 +428,8 @@ class OneRun:
         visit: Callable[[list[Expr]], None],
         bind: Callable[[int, Expr], Expr] = lambda axis, step: step,
     ) -> None:
-        """Emit a nest of loops around additions; the innermost too long for a run is split.
-
-        `bind` names what the loop along an axis counts, right within that loop.
-        """
+        """Emit a nest of loops around additions; the innermost too long for a run is split.  `bind`
+        names what the loop along an axis counts, right within that loop."""
         split = len(counts) - 1
         while split and math.prod(counts[split:]) <= self.length:
             split -= 1
@@ -459,10 +455,8 @@ class OneRun:
 
 
 class RunSums(OneRun):
-    """Some registers that a loop adds to, from zero on, in runs where the additions are many.
-
-    `[]` are the run's own registers; sums of one run have the registers that were given.
-    """
+    """Some registers that a loop adds to, from zero on, in runs where the additions are many.  `[]`
+    are the run's own registers; sums of one run have the registers that were given."""
 
     def __init__(
         self,

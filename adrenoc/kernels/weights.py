@@ -48,10 +48,8 @@ def fill_channels(weight: np.ndarray, out_channels: int, in_channels: int) -> np
 
 
 def pack_conv(weight: np.ndarray, groups: int) -> np.ndarray:
-    """Pack `[O, I/groups, KH, KW]` as `[KH * KW, O/4, window * 4, 4]`.
-
-    The window is the run of input blocks that an output block reads: all of them for one group.
-    """
+    """Pack `[O, I/groups, KH, KW]` as `[KH * KW, O/4, window * 4, 4]`.  The window is the run of
+    input blocks that an output block reads: all of them for one group."""
     out_channels, per_in, kh, kw = weight.shape
     in_channels = per_in * groups
     per_out = out_channels // groups

@@ -27,8 +27,7 @@ from adrenoc.base.host.extras import pip_install
 from adrenoc.base.host.proc import own_module
 
 if TYPE_CHECKING:
-    from adrenoc.bundle.chat import ChatSettings
-    from adrenoc.bundle.sampling import Sampling
+    from adrenoc.bundle.chat import ChatSettings, Sampling
 
 
 MOST_CPU_S = 15

@@ -26,8 +26,8 @@ from adrenoc.base.text.report import (
     tabulate,
 )
 from adrenoc.base.text.spelling import Figure, count_of, dims, show_us, show_value
+from adrenoc.bundle.buckets import name_parts
 from adrenoc.bundle.bundle import Bundle, LaunchInfo
-from adrenoc.bundle.editions import name_parts
 from adrenoc.bundle.gates import Figures, GrowthLimit, figures_of, list_broken
 from adrenoc.bundle.manifest import KernelInfo, TensorSpec
 from adrenoc.pages.bundle_page import compare_figures

@@ -36,10 +36,9 @@ from adrenoc.base.text.spelling import (
     show_growth,
     show_us,
 )
-from adrenoc.bundle.buckets import read_buckets
+from adrenoc.bundle.buckets import name_parts, open_edition, read_buckets, read_editions
 from adrenoc.bundle.bundle import CHAT, TOKENIZER, Bundle
 from adrenoc.bundle.chat import find_pictures, how_to_talk, is_decoder, read_chat
-from adrenoc.bundle.editions import name_parts, open_edition, read_editions
 from adrenoc.bundle.gates import Figures, figures_of
 from adrenoc.bundle.manifest import FileEntry, Manifest, RegionInfo, TensorSpec
 

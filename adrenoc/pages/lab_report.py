@@ -19,7 +19,7 @@ from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.report import read_style
 from adrenoc.base.text.spelling import printable
 from adrenoc.lab.calibrate.measure import plain
-from adrenoc.target.device_report import (
+from adrenoc.target.device_set import (
     FORMAT,
     DeviceReport,
     ReportedDevice,

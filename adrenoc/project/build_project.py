@@ -19,10 +19,9 @@ from adrenoc.base.files.outputs import (
 from adrenoc.base.host.proc import Result
 from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
 from adrenoc.base.text.spelling import list_first, printable, quote_word, show_bytes, show_ms
-from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.bundle.editions import name_parts
+from adrenoc.bundle.buckets import name_parts
+from adrenoc.bundle.bundle import Bundle, move_bundle, open_bundle
 from adrenoc.bundle.gates import Figures, figures_of, list_broken
-from adrenoc.bundle.write_bundle import move_bundle
 from adrenoc.compile.cache import tool_versions
 from adrenoc.project.project_file import (
     BundleLimits,

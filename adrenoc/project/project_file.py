@@ -36,7 +36,7 @@ from adrenoc.bundle.tar import SUFFIX
 from adrenoc.importers.containers import choose_model
 from adrenoc.importers.formats import find_model_files
 from adrenoc.ir.options import SETTINGS, show_setting
-from adrenoc.target.own_file import is_for_host, own_path
+from adrenoc.target.gpu_file import is_for_host, own_path
 
 PROJECT_SUFFIX = ".toml"
 LOCK_SUFFIX = ".lock"

@@ -40,11 +40,7 @@ class SourcedFile:
     """One TOML file, with the sources that were met while its values were read."""
 
     def __init__(self, path: Path, *, text: str | None = None, device: str = "") -> None:
-        """Parse `path`, or the `text` that was read from it; `adrenoc targets DEVICE` shows it.
-
-        Raises:
-            TargetError: the file cannot be read or is not TOML.
-        """
+        """Parse `path`, or the `text` that was read from it; `adrenoc targets DEVICE` shows it."""
         self.path = path
         self.sources: dict[str, str] = {}
         self._hint = f"correct {path}, then: adrenoc targets {device}".rstrip()
@@ -65,11 +61,7 @@ class SourcedFile:
         )
 
     def check_keys(self, table: Mapping[str, Any], known: set[str], section: str = "") -> None:
-        """Refuse keys that mean nothing.
-
-        Raises:
-            TargetError: one key of `table` is not in `known`.
-        """
+        """Refuse keys that mean nothing."""
         for key in table:
             if key not in known:
                 guess = did_you_mean(key, known)
@@ -94,11 +86,7 @@ class SourcedFile:
         return value
 
     def value(self, table: Mapping[str, Any], key: str, hint: Any, section: str = "") -> Any:
-        """Read one sourced value of the type `hint`, and note its source.
-
-        Raises:
-            TargetError: it is missing, has another type, or names no source.
-        """
+        """Read one sourced value of the type `hint`, and note its source."""
         name = _join_key(section, key)
         if key not in table:
             raise self.wrong(name, "missing", "{ value = ..., source = ... }")
@@ -114,11 +102,7 @@ class SourcedFile:
         return value
 
     def write_out_citations(self, source: str, name: str) -> str:
-        """Write out the `@key` citations of `[sources]` in a source.
-
-        Raises:
-            TargetError: `[sources]` has no such key.
-        """
+        """Write out the `@key` citations of `[sources]` in a source."""
         known = self.table("sources")
 
         def write_out(match: re.Match[str]) -> str:
@@ -145,11 +129,7 @@ class SourcedFile:
         return "; ".join(parts)
 
     def facts(self, cls: type[T], section: str, base: T | None = None) -> T:
-        """Read the table `[section]` into the dataclass `cls`, over what `base` has.
-
-        Raises:
-            TargetError: a key is unknown, or a value is missing, of another type or unsourced.
-        """
+        """Read the table `[section]` into the dataclass `cls`, over what `base` has."""
         values = self.read_stated(cls, section)
         if base is not None:
             return dataclasses.replace(base, **values)  # type: ignore[type-var]
@@ -160,11 +140,7 @@ class SourcedFile:
         return cls(**values)
 
     def read_stated(self, cls: type, section: str) -> dict[str, Any]:
-        """Return the values that the table `[section]` has for the dataclass `cls`, all or some.
-
-        Raises:
-            TargetError: a key is unknown, or a value of another type or unsourced.
-        """
+        """Return the values that the table `[section]` has for the dataclass `cls`, all or some."""
         table = self.table(section)
         fields = dataclasses.fields(cls)
         keys = {field.name for field in fields if not field.metadata.get("derived")}

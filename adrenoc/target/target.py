@@ -9,6 +9,7 @@ what estimates of kernels reckon with.  Each value there is a table
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -19,12 +20,35 @@ from typing import Any
 from adrenoc.base.errors import TargetError
 from adrenoc.base.files.read import data_folder, sha256_json
 from adrenoc.base.text.spelling import did_you_mean
-from adrenoc.target.cost.cost import UNKNOWN, Cost, CostTables
+from adrenoc.target.cost import UNKNOWN, Cost, CostTables
 from adrenoc.target.gpu import DOT_PRODUCTS, Gpu, Limits, Performance, Quirk, Soc, collect_avoided
-from adrenoc.target.gpu_file import GpuFacts, common_gpu, read_gpu_file
-from adrenoc.target.own_file import OwnFile, check_costs, check_figures, is_for_host, own_path
+from adrenoc.target.gpu_file import (
+    GpuFacts,
+    OwnFile,
+    check_costs,
+    check_figures,
+    common_gpu,
+    is_for_host,
+    own_path,
+    read_gpu_file,
+)
 from adrenoc.target.sourced import SourcedFile
-from adrenoc.target.system import ANDROID, find_triple
+
+ANDROID = "android"
+LINUX = "linux"
+SYSTEMS = (ANDROID, LINUX)
+_TRIPLES = {ANDROID: "aarch64-linux-android", LINUX: "aarch64-unknown-linux-gnu"}
+
+
+def runs_on_android(triple: str) -> bool:
+    """Return whether what was compiled for an LLVM triple is for Android."""
+    return triple.endswith("-android")
+
+
+def runs_here(triple: str) -> bool:
+    """Return whether code for an LLVM triple runs on this machine, as far as that tells."""
+    return triple.partition("-")[0] == platform.machine() and not runs_on_android(triple)
+
 
 __all__ = ["Gpu", "Limits", "Performance", "Quirk", "Soc", "Target", "list_targets", "load_target"]
 
@@ -100,7 +124,7 @@ class Target:
     @property
     def llvm_triple(self) -> str:
         """Return the CPU part's LLVM triple."""
-        return find_triple(self.system, host=self.host)
+        return f"{platform.machine()}-unknown-linux-gnu" if self.host else _TRIPLES[self.system]
 
     def has_extension(self, name: str) -> bool | None:
         """Return whether the drivers seen list an OpenCL extension; None: no list was found."""
@@ -148,9 +172,6 @@ def load_target(name: str, *, folder: Path | None = None) -> Target:
     `adreno` alone promises what every listed Adreno GPU holds.  `FILE.toml` is a file of a user's
     own in the form of `targets/gpu/`, `host:FILE.toml` its kernels around a CPU part for this
     machine.  `folder` is the data folder to read; by default the one that comes with adrenoc.
-
-    Raises:
-        TargetError: the name is unknown, or a target file is wrong.
     """
     path = own_path(name)
     if path is not None:
@@ -159,11 +180,7 @@ def load_target(name: str, *, folder: Path | None = None) -> Target:
 
 
 def load_own_target(file: OwnFile, *, host: bool, folder: Path | None = None) -> Target:
-    """Return the device that a user's file describes; with `host` its kernels for this machine.
-
-    Raises:
-        TargetError: the file is wrong.
-    """
+    """Return the device that a user's file describes; with `host` its kernels for this machine."""
     catalog = _catalog(folder)
     target = catalog.own(file)
     return catalog.host_of(target) if host else target
@@ -179,11 +196,7 @@ def host_twin(target: Target) -> Target:
 
 
 def list_targets(*, folder: Path | None = None) -> tuple[Target, ...]:
-    """Return all targets: `adreno`, then each GPU, then each SoC, the stand-ins, then `host`.
-
-    Raises:
-        TargetError: a target file is wrong.
-    """
+    """Return all targets: `adreno`, then each GPU, then each SoC, the stand-ins, then `host`."""
     catalog = _catalog(folder)
     names = [f"adreno:{name}" for name in (*catalog.gpu_names, *catalog.socs)]
     names += [f"host:{name}" for name in catalog.stand_ins]

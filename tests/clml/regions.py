@@ -20,7 +20,7 @@ from adrenoc.importers.imported import Imported
 from adrenoc.importers.relax.values import flatten
 from adrenoc.ir.options import resolve_options
 from adrenoc.native import opencl
-from adrenoc.passes.lower.emit_relax import all_params
+from adrenoc.passes.lower.lower import all_params
 from adrenoc.target.gpu import Performance
 from adrenoc.target.target import load_target
 from tests.clml import composites

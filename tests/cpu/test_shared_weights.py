@@ -27,7 +27,7 @@ from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.ir.layout import find_digits
 from adrenoc.native.android.elf import read_elf
-from adrenoc.passes.lower.emit_relax import all_params
+from adrenoc.passes.lower.lower import all_params
 from tests.cpu.judge import needs_arm
 from tests.ir.planning import plan
 from tests.mcu import networks

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import TOKENIZER, Bundle
-from adrenoc.bundle.chat import ChatSettings, read_chat
-from adrenoc.bundle.sampling import Sampling
+from adrenoc.bundle.chat import ChatSettings, Sampling, read_chat
 from adrenoc.cli.main import cli
 from adrenoc.device.conversation import Conversation, Toolbox
 from adrenoc.device.generate import Decoder, Wish

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from adrenoc.base.errors import AccuracyError, CheckFailedError, InputError, OptionError
 from adrenoc.base.reporter import Reporter, SilentReporter
-from adrenoc.bundle.sampling import Sampling
+from adrenoc.bundle.chat import Sampling
 from adrenoc.check.accuracy import bench, samples
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.result import AccuracyReport

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.sampling import Sampling
+from adrenoc.bundle.chat import Sampling
 from adrenoc.check.accuracy.samples import Passage, compute_passage
 from adrenoc.cli.main import main
 from adrenoc.device.generate import Decoder, Wish

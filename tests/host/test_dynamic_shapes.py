@@ -11,9 +11,8 @@ import pytest
 from safetensors import safe_open
 
 from adrenoc.base.errors import BundleError, InputError, OptionError, UnsupportedOperatorError
-from adrenoc.bundle.buckets import open_signature, read_buckets
+from adrenoc.bundle.buckets import open_edition, open_signature, read_buckets, read_editions
 from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.bundle.editions import open_edition, read_editions
 from adrenoc.cli.main import main
 from adrenoc.device import fit
 from adrenoc.device import run as running

@@ -16,8 +16,7 @@ from adrenoc.ir.options import resolve_options
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.native.android.runtime_toolchain import find_abi
-from adrenoc.target.system import runs_here
-from adrenoc.target.target import load_target
+from adrenoc.target.target import load_target, runs_here
 from tests.models import graph, write
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adrenoc.kernels.families.reduce import norm, reduce
+from adrenoc.kernels.families.reduce import operator, reduce
 from adrenoc.kernels.families.shared.rows import RowTile
 from tests.host.run_op import Ops, relative_error
 
@@ -28,7 +28,7 @@ def off_by(ops: Ops, device, value: str, exact: np.ndarray | float, target: str 
 def alone(monkeypatch) -> None:
     """Each thread makes its line without help, as where lines are very many."""
     tile = RowTile(work_group=(8, 1, 1))
-    for rule in (reduce, norm):
+    for rule in (reduce, operator):
         monkeypatch.setattr(rule, "pick_row_tile", lambda *_: tile)
 
 

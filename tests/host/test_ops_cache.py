@@ -9,7 +9,7 @@ import pytest
 
 from adrenoc.kernels.families.attention.attention import candidates as attention_tiles
 from adrenoc.kernels.families.attention.attention_walk import AttentionTile
-from adrenoc.kernels.families.cache import cached_attention
+from adrenoc.kernels.families.cache import operator
 from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import Target, load_target
 from tests.host.run_op import Ops
@@ -169,7 +169,7 @@ def test_parts_of_the_rows(ops, device, monkeypatch, preset, parts):
         taken.append(bool(chosen))
         yield from chosen or tiles
 
-    monkeypatch.setattr(cached_attention, "candidates", candidates)
+    monkeypatch.setattr(operator, "candidates", candidates)
     few = ("one token of many", "the first token", "a chunk", "windows in several runs", "sinks")
     for name in few if parts == 2 else CASES:
         attention(ops, **CASES[name])

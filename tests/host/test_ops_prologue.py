@@ -6,7 +6,7 @@ import pytest
 from adrenoc.kernels.families import excite
 from adrenoc.kernels.families.excite import EXCITE
 from adrenoc.kernels.families.matmul.gemv import GemvTile
-from adrenoc.passes.fuse import fuse_excite
+from adrenoc.passes.fuse import fuse_means
 from tests.host.run_op import Ops, check_relax
 from tests.host.test_channel_orders import Net
 
@@ -178,7 +178,7 @@ TILES = (
 def test_a_tile(number, preset, device, monkeypatch):
     tile, channels, hidden, size = TILES[number]
     monkeypatch.setattr(excite, "candidates", lambda *_: [tile])
-    monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
+    monkeypatch.setattr(fuse_means, "excite_clocks", lambda *_: -1.0)
     gate = "HardSigmoid" if number % 2 else "Sigmoid"
     ops = _net(channels, hidden, size, "Relu" if number % 2 else "Silu", gate)
     ops.check(device, preset)
@@ -188,7 +188,7 @@ def test_a_tile(number, preset, device, monkeypatch):
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
 def test_a_pool_of_the_whole_image_is_its_mean(ops, preset, device, monkeypatch):
-    monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
+    monkeypatch.setattr(fuse_means, "excite_clocks", lambda *_: -1.0)
     x = ops("Tanh", ops.input(1, 20, 6, 5))
     mean = ops("AveragePool", x, kernel_shape=[6, 5])
     s = ops("Relu", ops("Conv", mean, ops.weight(6, 20, 1, 1), ops.weight(6)))
@@ -200,7 +200,7 @@ def test_a_pool_of_the_whole_image_is_its_mean(ops, preset, device, monkeypatch)
 
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
 def test_a_mean_that_others_read_too_stays_a_kernel(ops, preset, device, monkeypatch):
-    monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
+    monkeypatch.setattr(fuse_means, "excite_clocks", lambda *_: -1.0)
     mean = ops("GlobalAveragePool", ops("Tanh", ops.input(1, 20, 6, 5)))
     s = ops("Relu", ops("Conv", mean, ops.weight(6, 20, 1, 1), ops.weight(6)))
     ops.output(ops("Sigmoid", ops("Conv", s, ops.weight(12, 6, 1, 1))), ops("Neg", mean))
@@ -211,7 +211,7 @@ def test_a_mean_that_others_read_too_stays_a_kernel(ops, preset, device, monkeyp
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
 def test_matrices_of_a_vector(ops, preset, device, monkeypatch):
     """As networks with fully connected layers have them: no convolution takes part."""
-    monkeypatch.setattr(fuse_excite, "excite_clocks", lambda *_: -1.0)
+    monkeypatch.setattr(fuse_means, "excite_clocks", lambda *_: -1.0)
     x = ops("Tanh", ops.input(1, 22, 6, 5))
     mean = ops("ReduceMean", x, ops.ints(2, 3), keepdims=0)
     s = ops("Relu", ops("Add", ops("MatMul", mean, ops.weight(22, 7)), ops.weight(7)))

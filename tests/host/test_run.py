@@ -27,7 +27,7 @@ from adrenoc.base.errors import (
     ModelNotFoundError,
     OptionError,
 )
-from adrenoc.bundle.bundle import LIBRARY, Bundle, open_bundle
+from adrenoc.bundle.bundle import LIBRARY, Bundle, fill_bundle, open_bundle
 from adrenoc.bundle.manifest import (
     MemoryPlan,
     ModelInfo,
@@ -37,7 +37,6 @@ from adrenoc.bundle.manifest import (
     TargetInfo,
     TensorSpec,
 )
-from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.place import list_devices, pick_device
 from adrenoc.device.run import run_bundle

@@ -15,9 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from adrenoc.base.errors import OptionError, ShapeError
 from adrenoc.base.files.spill import LEAST_BYTES
-from adrenoc.bundle.buckets import open_signature, read_signatures
+from adrenoc.bundle.buckets import name_parts, open_signature, read_signatures
 from adrenoc.bundle.bundle import PROOF, open_bundle
-from adrenoc.bundle.editions import name_parts
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import main
 from adrenoc.device.fit import compile_again

@@ -26,7 +26,7 @@ from adrenoc.lab.prove.verify_device import (
     verify_device,
 )
 from adrenoc.lab.tune.tuner import local_server
-from adrenoc.target.device_report import apply_report, read_report, report_json
+from adrenoc.target.device_set import apply_report, read_report, report_json
 from adrenoc.target.target import load_target
 from tests.commands import run_program
 from tests.faulty.driver import misbehaving

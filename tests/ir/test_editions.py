@@ -12,13 +12,12 @@ import pytest
 
 from adrenoc.base.errors import BundleError
 from adrenoc.base.reporter import SilentReporter
-from adrenoc.bundle.buckets import BatchRule, open_buckets
+from adrenoc.bundle.buckets import BatchRule, name_parts, open_buckets, open_edition, read_editions
 from adrenoc.bundle.bundle import PARAMS, Bundle, open_bundle
-from adrenoc.bundle.editions import name_parts, open_edition, read_editions
 from adrenoc.bundle.gates import parse_gates
 from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.compile import make_buckets
-from adrenoc.compile.constant_store import ConstantStore
+from adrenoc.compile.make_buckets import ConstantStore
 from adrenoc.ir.half import round_constant
 from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import Packing

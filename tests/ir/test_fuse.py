@@ -13,15 +13,15 @@ from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.tvmapi import BufferLoad, Expr, Var, decl_buffer, floordiv, floormod, iconst
 from adrenoc.compile.decoder_plan import plan_decoder
 from adrenoc.compile.pipeline import State, run_stages
-from adrenoc.compile.pipeline.steps import context_of
+from adrenoc.compile.steps import context_of
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.options import resolve_options
 from adrenoc.kernels.families.excite import EXCITE
-from adrenoc.kernels.families.shared.dealt_sums import MOST_FOLDED, deal_out
 from adrenoc.kernels.families.shared.row_product import CENTRED
-from adrenoc.passes.fuse.fuse_excite import fuse_excite
-from adrenoc.passes.fuse.index_maps import place_axes
+from adrenoc.kernels.families.shared.rows import MOST_FOLDED, deal_out
+from adrenoc.passes.fuse.fuse_attention import place_axes
+from adrenoc.passes.fuse.fuse_means import fuse_excite
 from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 from tests.host.run_op import Ops

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adrenoc.base.errors import DefectError
 from adrenoc.compile.pipeline import State, program_of, storage_of
-from adrenoc.compile.pipeline.steps import check_plan
+from adrenoc.compile.steps import check_plan
 from adrenoc.ir.graph import Graph, Store, View
 from adrenoc.ir.layout import Memory, TexelOrder
 from adrenoc.passes.verify.check_graph import check_graph

@@ -155,8 +155,8 @@ def test_layers_kept_are_outputs_under_the_models_names():
     target_names = {"r0", "y"}
     from dataclasses import replace
 
-    from adrenoc.compile.pipeline.steps import context_of
-    from adrenoc.passes.place.outputs import expose_layers
+    from adrenoc.compile.steps import context_of
+    from adrenoc.passes.place.copies import expose_layers
 
     state = plan(_conv_block(), until="fuse")
     assert state.imported is not None

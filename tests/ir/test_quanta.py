@@ -15,7 +15,7 @@ from tvm import relax
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
-from adrenoc.compile.pipeline.stage import graph_of
+from adrenoc.compile.steps import graph_of
 from adrenoc.importers.relax.own import N_BITS, RECURRENT, call_own
 from adrenoc.importers.relax.values import dtype_of
 from adrenoc.ir.options import resolve_options

@@ -16,7 +16,7 @@ from adrenoc.check.accuracy.bench import HalfTensors
 from adrenoc.check.accuracy.judge_preset import NODES, Effort, Unit, rank_units
 from adrenoc.ir.graph import Body, Graph, Node, Tensor
 from adrenoc.kernels.families.operators import OPERATORS
-from adrenoc.kernels.families.shared.typical import sums_over_taps
+from adrenoc.kernels.families.shared.operator import sums_over_taps
 from adrenoc.passes.precision.analysis import FROM_ZERO, Analysis, Expression, Interval, Known
 from adrenoc.passes.precision.keep_float32 import SHARE
 from tests.ir.planning import plan

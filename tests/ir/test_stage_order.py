@@ -17,9 +17,16 @@ from tvm_ffi.structural import structural_hash
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import DefectError
 from adrenoc.base.tvmapi import tvm
-from adrenoc.compile.pipeline import STAGES, Stage, State, check_order, program_of, storage_of
-from adrenoc.compile.pipeline.run import check_phase
-from adrenoc.compile.pipeline.stage import Phase, graph_of
+from adrenoc.compile.pipeline import (
+    STAGES,
+    Stage,
+    State,
+    check_order,
+    check_phase,
+    program_of,
+    storage_of,
+)
+from adrenoc.compile.steps import Phase, graph_of
 from adrenoc.ir.graph import Precision, Tensor
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target

@@ -4,9 +4,9 @@ import pytest
 
 from adrenoc.kernels.families.cache.operator import (
     CachedWork,
-    candidates,
     count_splits,
-    estimate_clocks,
+    estimate_step_clocks,
+    step_candidates,
 )
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.target.target import load_target
@@ -28,8 +28,8 @@ def test_no_thread_is_idle_in_a_cache_that_is_filled_by_a_quarter(gpu, heads):
         kept=kept, group=group, blocks=head // 4, rows=ROWS, splits=splits, element_bytes=2.0
     )
     tile = min(
-        candidates(work, target.limits, machine.cost),
-        key=lambda tile: estimate_clocks(work, tile, machine, target.limits),
+        step_candidates(work, target.limits, machine.cost),
+        key=lambda tile: estimate_step_clocks(work, tile, machine, target.limits),
     )
     assert tile.threads <= QUARTER // splits
 
@@ -48,7 +48,7 @@ def test_queries_of_wide_heads_stay_in_registers(gpu):
         element_bytes=2.0,
     )
     tile = min(
-        candidates(work, target.limits, machine.cost),
-        key=lambda tile: estimate_clocks(work, tile, machine, target.limits),
+        step_candidates(work, target.limits, machine.cost),
+        key=lambda tile: estimate_step_clocks(work, tile, machine, target.limits),
     )
     assert 4 * 64 // tile.lanes <= machine.registers / 2

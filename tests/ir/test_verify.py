@@ -15,9 +15,10 @@ from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import DefectError
 from adrenoc.base.host.extras import find_zig
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.compile import steps
 from adrenoc.compile.make import make_bundle
-from adrenoc.compile.pipeline import STAGES, State, program_of, steps, storage_of
-from adrenoc.compile.pipeline.steps import emit_relax_step
+from adrenoc.compile.pipeline import STAGES, State, program_of, storage_of
+from adrenoc.compile.steps import emit_relax_step
 from adrenoc.ir.graph import ALLOC, View
 from adrenoc.ir.layout import TEXTURE
 from adrenoc.ir.options import list_presets, resolve_options
@@ -25,7 +26,7 @@ from adrenoc.ir.program import Program
 from adrenoc.kernels.codegen.opencl_sharing import Shared
 from adrenoc.passes.fuse import fuse_depthwise
 from adrenoc.passes.lower.plan_memory import Storage
-from adrenoc.passes.verify.check_sources import parse_opencl
+from adrenoc.passes.verify.check_graph import parse_opencl
 from adrenoc.target.target import load_target
 from tests.ir.branches import Net
 from tests.ir.planning import plan

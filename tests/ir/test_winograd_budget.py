@@ -10,7 +10,7 @@ from onnx import helper
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
-from adrenoc.compile.pipeline.stage import graph_of
+from adrenoc.compile.steps import graph_of
 from adrenoc.ir.options import resolve_options
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry
 from adrenoc.kernels.families.winograd.winograd import Tiling, winograd

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adrenoc.bundle.sampling import Sampling
+from adrenoc.bundle.chat import Sampling
 
 VOCABULARY = 700
 DRAWS = 6000

@@ -17,7 +17,7 @@ from tvm import relax
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import DependencyError
-from adrenoc.bundle.bundle import LIBRARY
+from adrenoc.bundle.bundle import LIBRARY, fill_bundle
 from adrenoc.bundle.manifest import (
     MemoryPlan,
     ModelInfo,
@@ -28,7 +28,6 @@ from adrenoc.bundle.manifest import (
     TensorSpec,
 )
 from adrenoc.bundle.tar import write_tar
-from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.link import find_linker, link_library

@@ -4,10 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER, Bundle, open_bundle
-from adrenoc.bundle.chat import read_chat
-from adrenoc.bundle.sampling import Sampling
-from adrenoc.bundle.write_bundle import write_app_tar
+from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER, Bundle, open_bundle, write_app_tar
+from adrenoc.bundle.chat import Sampling, read_chat
 from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import adrenoc
-from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.write_bundle import write_app_tar
+from adrenoc.bundle.bundle import Bundle, write_app_tar
 from tests.compilers import compile_once
 from tests.one_unit import write_unit
 from tests.runtime.programs import Finished

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 from lab_contents import Contents
 
-from adrenoc.bundle.bundle import PROOF, open_bundle
-from adrenoc.bundle.write_bundle import put_files, write_app_tar
+from adrenoc.bundle.bundle import PROOF, open_bundle, put_files, write_app_tar
 from adrenoc.cli.main import main
 from adrenoc.lab.prove.verify_device import pick_cases
 from adrenoc.native.android.runtime_toolchain import QUICKLY, find_javac
-from adrenoc.target.device_report import DeviceReport, read_report
+from adrenoc.target.device_set import DeviceReport, read_report
 from adrenoc.target.target import load_target
 from tests.commands import run_program
 from tests.faulty.driver import claim

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adrenoc.bundle.buckets import open_edition, read_editions
 from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.bundle.editions import open_edition, read_editions
 from adrenoc.bundle.tar import write_tar
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle

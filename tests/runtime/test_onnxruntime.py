@@ -14,8 +14,7 @@ import pytest
 from onnx import helper
 
 from adrenoc.base.errors import DependencyError
-from adrenoc.bundle.bundle import open_bundle
-from adrenoc.bundle.write_bundle import write_app_tar
+from adrenoc.bundle.bundle import open_bundle, write_app_tar
 from adrenoc.check.generation import check_tokens
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle

@@ -17,8 +17,7 @@ import pytest
 
 from adrenoc.base.errors import AppError, BundleError, DependencyError, LinkError
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import Bundle, open_bundle
-from adrenoc.bundle.write_bundle import write_app_tar
+from adrenoc.bundle.bundle import Bundle, open_bundle, write_app_tar
 from adrenoc.cli.main import main
 from adrenoc.native.android.app_check import check_app
 from adrenoc.native.android.elf import read_elf

@@ -11,9 +11,8 @@ import pytest
 
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import PROOF, Bundle, open_bundle
+from adrenoc.bundle.bundle import PROOF, Bundle, file_entry, open_bundle
 from adrenoc.bundle.manifest import TensorSpec
-from adrenoc.bundle.write_bundle import file_entry
 from adrenoc.cli.main import main
 from adrenoc.lab.prove.proof import DrawnInput
 from tests.faulty.driver import A640

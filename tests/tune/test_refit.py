@@ -25,7 +25,7 @@ from adrenoc.lab.tune.refit import (
     value_of,
 )
 from adrenoc.lab.tune.tasks import TunePlan, plan_model
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.target import load_target
 from tests.host.run_op import Ops
 

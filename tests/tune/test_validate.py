@@ -40,7 +40,7 @@ from adrenoc.lab.tune.refit import Fitted, FittedKernel, quality_of, replace_val
 from adrenoc.lab.tune.session import TrialResult
 from adrenoc.lab.tune.tasks import Argument, TunePlan, Variant
 from adrenoc.pages.calibration_page import fit_to_json
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.target import load_target
 from tests.commands import invoke, succeed
 from tests.tune.planted_kernels import TASKS, named_variant

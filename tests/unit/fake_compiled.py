@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from adrenoc.base.decision import DecisionLog
-from adrenoc.bundle.bundle import LIBRARY, LaunchInfo
+from adrenoc.bundle.bundle import LIBRARY, LaunchInfo, fill_bundle
 from adrenoc.bundle.manifest import (
     KernelInfo,
     LibraryInfo,
@@ -19,7 +19,6 @@ from adrenoc.bundle.manifest import (
     TargetInfo,
     TensorSpec,
 )
-from adrenoc.bundle.write_bundle import fill_bundle
 
 
 class FakeCompiled:

@@ -17,12 +17,11 @@ from fuzz.bundles import read_folder
 from adrenoc.base.errors import BundleError, DiskFullError, OutputError
 from adrenoc.base.files.outputs import write_folder_atomically
 from adrenoc.base.files.read import sha256_bytes
-from adrenoc.bundle.bundle import BUNDLE_FOLDER, open_bundle
+from adrenoc.bundle.bundle import BUNDLE_FOLDER, copy_files, open_bundle, put_files, write_app_tar
 from adrenoc.bundle.manifest import SCHEMA_VERSION, KernelInfo, Manifest, to_plain
 from adrenoc.bundle.params import write_params
 from adrenoc.bundle.tar import write_tar
-from adrenoc.bundle.write_bundle import copy_files, put_files, write_app_tar
-from adrenoc.compile.bundle_options import options_of
+from adrenoc.ir.options import CompileOptions
 from tests.unit.fake_compiled import FakeCompiled, make_bundle_folder
 
 
@@ -97,7 +96,7 @@ def test_options_of_another_version_are_told(bundle_folder):
     known = replace(info, values={**info.values, "keep_layers": False})
     other = replace(bundle, manifest=replace(bundle.manifest, options=known))
     with pytest.raises(BundleError, match="the option 'keep_layers', which this version lacks"):
-        options_of(other)
+        CompileOptions.from_bundle(other)
 
 
 def test_refuses_files_outside(bundle_folder):
@@ -152,7 +151,7 @@ def test_a_full_disk_is_an_output_error(bundle_folder, tmp_path, monkeypatch):
     def write_to_full(_: Path, params: Mapping[str, np.ndarray]) -> None:
         write_params(Path("/dev/full"), params)
 
-    monkeypatch.setattr("adrenoc.bundle.write_bundle.write_params", write_to_full)
+    monkeypatch.setattr("adrenoc.bundle.bundle.write_params", write_to_full)
     with (
         pytest.raises(DiskFullError, match="no space is left on the disk"),
         write_folder_atomically(tmp_path / "full.adrenoc", BUNDLE_FOLDER) as folder,

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from adrenoc.base.errors import BundleError, InputError, OptionError, PolicyError
-from adrenoc.bundle.bundle import LIBRARY, Bundle, LaunchInfo, open_bundle
+from adrenoc.bundle.bundle import LIBRARY, Bundle, LaunchInfo, fill_bundle, open_bundle
 from adrenoc.bundle.gates import parse_gates
 from adrenoc.bundle.manifest import KernelInfo, LibraryInfo, OptionsInfo
-from adrenoc.bundle.write_bundle import fill_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.compare import compare
 from adrenoc.device.result import (

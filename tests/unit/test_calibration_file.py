@@ -15,7 +15,7 @@ from adrenoc.lab.calibrate.measures.driver import CALLED
 from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name
 from adrenoc.lab.calibrate.session import Calibration, base_of, listed_for, target_toml
 from adrenoc.pages.calibration_page import calibration_html
-from adrenoc.target.own_file import check_output_name
+from adrenoc.target.gpu_file import check_output_name
 from adrenoc.target.target import Target, load_target
 from tests.unit.planted_device import (
     DEVICE,

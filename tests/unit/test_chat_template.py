@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from adrenoc.base.errors import InputError
-from adrenoc.bundle.chat import ChatSettings
-from adrenoc.bundle.sampling import Sampling
+from adrenoc.bundle.chat import ChatSettings, Sampling
 from adrenoc.device.conversation import CallForm, Toolbox, ToolCall, find_call_form, write_arguments
 from adrenoc.importers.decoder_form import _tokens_beside, read_chat_settings
 from adrenoc.language import tokenizer as module

@@ -12,7 +12,7 @@ import pytest
 
 from adrenoc.base.errors import DeviceError, InputError, RemoteError, TargetError
 from adrenoc.base.files.resume import Resume
-from adrenoc.bundle.editions import Edition, rank_editions
+from adrenoc.bundle.buckets import Edition, rank_editions
 from adrenoc.cli.main import main
 from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.measure import DeviceFacts
@@ -20,17 +20,19 @@ from adrenoc.lab.prove.examine import SuiteRuns
 from adrenoc.lab.prove.suite import told_limits
 from adrenoc.lab.prove.verify_device import KeptBench, empty_report
 from adrenoc.pages.lab_report import LabReport, read_lab_report
-from adrenoc.target.device_report import (
+from adrenoc.target.device_set import (
     FORMAT,
     DeviceReport,
     ReportedDevice,
     ReportedFinding,
     ReportedSuites,
+    SetMember,
+    add_report,
     apply_report,
+    make_device_set,
     read_report,
     report_json,
 )
-from adrenoc.target.device_set import SetMember, add_report, make_device_set
 from adrenoc.target.gpu import FEATURES, Quirk
 from adrenoc.target.target import Target, list_targets, load_target
 from tests.unit import planted_device

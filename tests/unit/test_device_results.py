@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError, TargetError
+from adrenoc.bundle.buckets import Edition, rank_editions
 from adrenoc.bundle.bundle import Bundle, LaunchInfo, launches_from_json, launches_to_json
-from adrenoc.bundle.editions import Edition, rank_editions
 from adrenoc.device.fit import (
     check_device,
     check_version,
@@ -32,14 +32,17 @@ from adrenoc.device.result import (
     tells_time,
     why_not_comparable,
 )
-from adrenoc.target.device_report import (
+from adrenoc.target.device_set import (
     FORMAT,
     DeviceReport,
     ReportedDevice,
     ReportedSuites,
+    add_report,
+    is_device_set,
+    load_device_set,
+    read_device_set,
     report_json,
 )
-from adrenoc.target.device_set import add_report, is_device_set, load_device_set, read_device_set
 from adrenoc.target.target import list_targets
 from tests.unit.fake_compiled import make_bundle_folder
 

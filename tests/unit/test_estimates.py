@@ -18,8 +18,7 @@ from fitting.board import print_board
 from adrenoc.kernels.builder import pick_work_group
 from adrenoc.kernels.families.shared import machine
 from adrenoc.kernels.families.shared.machine import Machine, Scored, TileTable, TileTables
-from adrenoc.target.gpu import Performance
-from adrenoc.target.roofline import Roofline, Work
+from adrenoc.target.gpu import Performance, Roofline, Work
 from adrenoc.target.target import load_target
 from tests.commands import run_program
 

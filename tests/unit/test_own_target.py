@@ -10,8 +10,7 @@ import pytest
 from adrenoc.base.errors import BundleError, TargetError
 from adrenoc.base.files.read import data_folder
 from adrenoc.base.text import names
-from adrenoc.bundle.bundle import TARGET, Bundle
-from adrenoc.bundle.write_bundle import file_entry
+from adrenoc.bundle.bundle import TARGET, Bundle, file_entry
 from adrenoc.device.fit import other_gpu_notes, target_of
 from adrenoc.target.target import Target, host_twin, load_target
 from tests.commands import invoke, succeed

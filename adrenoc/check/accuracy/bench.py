@@ -33,7 +33,7 @@ from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.accuracy.result import step_over_range
 from adrenoc.check.own_rounding import read_quanta
 from adrenoc.compile.pipeline import STAGES, State, program_of, run_stages, storage_of
-from adrenoc.compile.pipeline.stage import graph_of, imported_of
+from adrenoc.compile.steps import graph_of, imported_of
 from adrenoc.importers.signature import AS_IT_IS, Entry
 from adrenoc.ir.graph import CPU, TO_CPU, Graph, Node, Tensor
 from adrenoc.ir.half import HALF_MAX
@@ -46,7 +46,7 @@ from adrenoc.passes.analyse.cpu_nodes import lower_for_cpu
 from adrenoc.passes.lower.measure_work import measure_work
 from adrenoc.passes.place.assign_places import rename_inputs
 from adrenoc.passes.precision.analysis import Analysis
-from adrenoc.target.roofline import Roofline
+from adrenoc.target.gpu import Roofline
 from adrenoc.target.target import Target
 
 

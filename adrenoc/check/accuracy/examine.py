@@ -22,7 +22,7 @@ import tvm
 from adrenoc.base.errors import InputError, OptionError, ToolError
 from adrenoc.base.reporter import Reporter, ms_since
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
+from adrenoc.bundle.chat import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import (
     AccuracyBench,
     ProgramRun,

@@ -17,7 +17,7 @@ from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import open_plain
 from adrenoc.base.reporter import Reporter, ms_since
 from adrenoc.bundle.bundle import TOKENIZER, Bundle
-from adrenoc.bundle.decoder_names import LOGITS, PAST_LENGTH, TOKENS
+from adrenoc.bundle.chat import LOGITS, PAST_LENGTH, TOKENS
 from adrenoc.check.accuracy.bench import NOTHING, AccuracyBench, HalfTensors, ProgramRun
 from adrenoc.check.accuracy.result import Arrays, Deviation, Floor, TokenScore, deviation, error_of
 from adrenoc.check.generation import compute_logits, feed_steps, feed_tokens, kept_states
@@ -26,12 +26,12 @@ from adrenoc.check.own_rounding import Reference
 from adrenoc.check.reference import run_reference, run_steps, run_tokens
 from adrenoc.check.runtimes import tensor_names
 from adrenoc.check.trial_inputs import REFUSED, draw_trials, scale_inputs, tell_range
-from adrenoc.compile.bundle_options import options_of
 from adrenoc.compile.decoder_plan import find_tokenizer
 from adrenoc.device.fit import target_of
 from adrenoc.device.place import pick_device
 from adrenoc.importers.signature import Entry, read_fixed_inputs, read_signature
 from adrenoc.importers.states import DecoderForm
+from adrenoc.ir.options import CompileOptions
 from adrenoc.language.tokenizer import Tokenizer
 from adrenoc.target.target import host_twin
 
@@ -248,7 +248,7 @@ def floor_of_bundle(
     compile as the bundle was.
     """
     number, _ = pick_device("")
-    options = replace(options_of(bundle), tuning_log=None)
+    options = replace(CompileOptions.from_bundle(bundle), tuning_log=None)
     shapes = {spec.name: inputs[spec.name].shape for spec in bundle.manifest.inputs}
     wanted = tuple((name, shapes[name]) for name, _ in options.shapes)
     bench = AccuracyBench(

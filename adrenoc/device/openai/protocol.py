@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from adrenoc.bundle.sampling import RANGES
+from adrenoc.bundle.chat import RANGES
 from adrenoc.device.conversation import Reply, Toolbox
 from adrenoc.device.generate import Wish
 from adrenoc.language.tokenizer import Grammar

@@ -14,7 +14,7 @@ from onnx import TensorProto
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError, ShapeError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_names
-from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH
+from adrenoc.bundle.chat import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.formats import EXPORT_AGAIN, ModelFiles
 from adrenoc.importers.imported import Imported

@@ -30,7 +30,7 @@ from onnx import TensorProto, helper
 
 from adrenoc.base.errors import RefusedError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first, list_names
-from adrenoc.bundle.decoder_names import PAST_LENGTH, POSITIONS
+from adrenoc.bundle.chat import PAST_LENGTH, POSITIONS
 from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, FIRST_ROW
 from adrenoc.importers.onnx.contrib_quantised import fuse_qdq
 from adrenoc.importers.onnx.found_attention import AttentionFinder, FoundAttention

@@ -40,7 +40,7 @@ from adrenoc.base.errors import (
     UnsupportedOperatorError,
 )
 from adrenoc.base.text.spelling import list_names
-from adrenoc.bundle.decoder_names import POSITIONS
+from adrenoc.bundle.chat import POSITIONS
 from adrenoc.importers.onnx.attention import BIAS, BY_DISTANCE, PLAIN_ROTATION, SINKS
 from adrenoc.importers.onnx.found_attention import FoundMask, Seen, read_masks
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes

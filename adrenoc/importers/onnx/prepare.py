@@ -38,7 +38,7 @@ from onnx import (
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.text.spelling import list_first, list_names
-from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH, TOKENS
+from adrenoc.bundle.chat import EMBEDDINGS, IMAGE_ROWS, PAST_BRANCH, TOKENS
 from adrenoc.importers.onnx.graph import (
     STANDARD_DOMAINS,
     OnnxGraph,

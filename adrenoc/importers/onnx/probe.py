@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 import onnx
 
-from adrenoc.bundle.decoder_names import MASK, POSITIONS, TOKENS
+from adrenoc.bundle.chat import MASK, POSITIONS, TOKENS
 from adrenoc.importers.onnx.fold import fold_constants
 from adrenoc.importers.onnx.graph import OnnxGraph, TensorType, copy_node, is_standard
 

@@ -38,7 +38,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.host.extras import import_onnxruntime
-from adrenoc.bundle.decoder_names import EMBEDDINGS, IMAGE_ROWS, TOKENS
+from adrenoc.bundle.chat import EMBEDDINGS, IMAGE_ROWS, TOKENS
 from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.graph import all_nodes, inner_graphs
 from adrenoc.importers.onnx.load import load_onnx, read_proto

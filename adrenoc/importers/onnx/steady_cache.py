@@ -26,7 +26,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from adrenoc.base.errors import OptionError, UnsupportedOperatorError
-from adrenoc.bundle.decoder_names import (
+from adrenoc.bundle.chat import (
     FILLED,
     LOGITS,
     MASK,

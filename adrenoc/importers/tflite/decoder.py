@@ -23,7 +23,7 @@ from tvm import relax
 from adrenoc.base.decision import Decision
 from adrenoc.base.errors import OptionError, RefusedError
 from adrenoc.base.text.spelling import list_first
-from adrenoc.bundle.decoder_names import FILLED, LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
+from adrenoc.bundle.chat import FILLED, LOGITS, NEXT_TOKEN, PAST_LENGTH, TOKENS
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.relax import own

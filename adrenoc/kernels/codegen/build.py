@@ -168,10 +168,8 @@ def build_executable(
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceKernel:
-    """One kernel as a module for the device alone: who launches it needs no code of ours.
-
-    That takes a third of the time of a kernel with its launcher, and nothing has to be linked.
-    """
+    """One kernel as a module for the device alone: who launches it needs no code of ours.  That
+    takes a third of the time of a kernel with its launcher, and nothing has to be linked."""
 
     module: Any
     name: str

@@ -71,10 +71,8 @@ class _Number:
 
 
 def share(texts: Mapping[str, str]) -> tuple[dict[str, Shared], list[Decision]]:
-    """Return the program of each kernel, by kernel name; texts are those of `opencl_compact`.
-
-    A kernel that shares with none keeps its text and has no constants.
-    """
+    """Return the program of each kernel, by kernel name; texts are those of `opencl_compact`.  A
+    kernel that shares with none keeps its text and has no constants."""
     alike: dict[str, list[str]] = {}
     numbers: dict[str, tuple[str, ...]] = {}
     for name, text in texts.items():

@@ -306,9 +306,7 @@ def _reuse_names(lines: list[str]) -> list[str]:
 
 def _replace_value(line: str, named: _Named) -> str:
     """Return the line with the name in place of the value, which is there at least as a text.
-
-    `(x)` is no value in `f(x)`, nor is `max(x, y)` in `fmax(x, y)`.
-    """
+    `(x)` is no value in `f(x)`, nor is `max(x, y)` in `fmax(x, y)`."""
     parts, taken = [], 0
     found = line.find(named.value)
     while found >= 0:
@@ -446,37 +444,29 @@ class Grid:
 
 def put_layers_beside(source: str, grids: Mapping[str, Grid]) -> str:
     """Return the text of a kernel with these parameters as single images, whose layers lie in
-    `grids`.
-
-    Raises:
-        DefectError: the text reads or writes one of them in another way than TVM prints.
-    """
+    `grids`."""
     for param, grid in grids.items():
         pointer = param + _PTR
         declared = f"{_ARRAY} {pointer}"
         if declared not in source:
             continue  # no element of the result comes from it, so that TVM declares no parameter
         source = source.replace(declared, f"{_SINGLE} {pointer}", 1)
-        source = _rewrite_accesses(source, pointer, grid)
+        parts, done = [], 0
+        head = f"{grid.macro}({', '.join(map(str, grid.numbers))}"
+        for found in re.finditer(rf"\b(?:read|write)_image[fh]\({pointer}, ", source):
+            at = source.find(_PLACE, found.end())
+            between = source[found.end() : at].strip("(")
+            if at < 0 or between not in ("", "image_sampler, "):
+                raise DefectError(f"{found[0]}... names no place: {source[found.start() :][:80]}")
+            wrapped = source[at - 1] == "("
+            opening = at + len(_PLACE) - 1
+            end = closing(source, opening)
+            coordinates = cut_outside(source[opening + 1 : end], ", ")
+            if len(coordinates) != 4 or coordinates[3] != "0":
+                raise DefectError(f"{found[0]}... is at {coordinates}, expected (x, y, layer, 0)")
+            column, row, layer, _ = coordinates
+            begin = at - wrapped
+            parts += [source[done:begin], f"{head}, {column}, {row}, {layer})"]
+            done = end + 1 + wrapped
+        source = "".join(parts) + source[done:]
     return source
-
-
-def _rewrite_accesses(source: str, pointer: str, grid: Grid) -> str:
-    parts, done = [], 0
-    head = f"{grid.macro}({', '.join(map(str, grid.numbers))}"
-    for found in re.finditer(rf"\b(?:read|write)_image[fh]\({pointer}, ", source):
-        at = source.find(_PLACE, found.end())
-        between = source[found.end() : at].strip("(")
-        if at < 0 or between not in ("", "image_sampler, "):
-            raise DefectError(f"{found[0]}... names no place: {source[found.start() :][:80]}")
-        wrapped = source[at - 1] == "("
-        opening = at + len(_PLACE) - 1
-        end = closing(source, opening)
-        coordinates = cut_outside(source[opening + 1 : end], ", ")
-        if len(coordinates) != 4 or coordinates[3] != "0":
-            raise DefectError(f"{found[0]}... is at {coordinates}, expected (x, y, layer, 0)")
-        column, row, layer, _ = coordinates
-        begin = at - wrapped
-        parts += [source[done:begin], f"{head}, {column}, {row}, {layer})"]
-        done = end + 1 + wrapped
-    return "".join(parts) + source[done:]

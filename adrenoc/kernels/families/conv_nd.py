@@ -36,19 +36,17 @@ from adrenoc.kernels.families.shared.operator import (
     Numbers,
     Operator,
     Refuses,
+    TypicalRun,
     count_per_input_position,
     count_per_output_position,
     follow_letters,
+    have_one_sign,
     letters_refused,
     makes_letters,
-    wants_letters,
-)
-from adrenoc.kernels.families.shared.typical import (
-    TypicalRun,
-    have_one_sign,
     middle,
     sums_of_terms,
     sums_over_taps,
+    wants_letters,
     weights_of,
 )
 

@@ -46,9 +46,14 @@ from adrenoc.kernels.access import Access, BytesAccess
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, ConvWork, Oihw
-from adrenoc.kernels.families.shared.conv_weights import declare_run, has_texel_weights, load_run
-from adrenoc.kernels.families.shared.dealt_sums import GroupMeans
-from adrenoc.kernels.families.shared.integers import WORD_BYTES, split_bias, suits_dot
+from adrenoc.kernels.families.shared.conv_weights import (
+    WORD_BYTES,
+    declare_run,
+    has_texel_weights,
+    load_run,
+    split_bias,
+    suits_dot,
+)
 from adrenoc.kernels.families.shared.machine import (
     MOST_KNOWN,
     Column,
@@ -60,11 +65,12 @@ from adrenoc.kernels.families.shared.machine import (
     look_up,
     round_up,
 )
+from adrenoc.kernels.families.shared.rows import GroupMeans
 from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, widen
 from adrenoc.kernels.weights import pack_depthwise
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 UNROLLED_ROWS = 3
@@ -131,7 +137,7 @@ def depthwise(
         pixels=tile.pixels,
         x=x,
         shared=shared,
-        rolled=rolls(geometry, tap_dtype),
+        rolled=tap_dtype is not None or geometry.kernel[0] > UNROLLED_ROWS,
     )
     sums = taps_of.rectangle(n, block, row0, col0, first_tap)
     wx, wy, wz = tile.work_group
@@ -153,12 +159,6 @@ def depthwise(
         averages.leave(lz, part)
         member = builder.let(part + lz * iconst(wx * wy), "member")
         averages.store(member, wx * wy * wz, builder.group[2] * iconst(wz))
-
-
-def rolls(geometry: ConvGeometry, tap_dtype: str | None) -> bool:
-    """Return whether a loop over kernel rows stays one: the addresses of bytes take registers,
-    too."""
-    return tap_dtype is not None or geometry.kernel[0] > UNROLLED_ROWS
 
 
 class Pixels(Protocol):
@@ -313,10 +313,8 @@ def _bring(run: RunTaps, taps: int, blocks: int, images: int, group: tuple[int, 
 
 
 def pack_taps(weight: np.ndarray, most_blocks: int) -> np.ndarray:
-    """Pack `[C, 1, KH, KW]` as [block, tap, 4], flat.
-
-    Blocks are padded to a multiple of `most_blocks`, for whole work-groups read them.
-    """
+    """Pack `[C, 1, KH, KW]` as [block, tap, 4], flat.  Blocks are padded to a multiple of
+    `most_blocks`, for whole work-groups read them."""
     texels = pack_depthwise(weight)[0]
     taps, blocks, _ = texels.shape
     padded = np.zeros((-(-blocks // most_blocks) * most_blocks, taps, LANES), weight.dtype)
@@ -380,10 +378,8 @@ class _DotSums(TapSums):
 
 
 def pack_tap_words(weight: np.ndarray, most_blocks: int) -> np.ndarray:
-    """Pack whole numbers `[C, 1, KH, KW]` as [block, tap, 4] 32-bit words, flat.
-
-    The word of each channel has its weight in the byte where a word of pixels has that channel.
-    """
+    """Pack whole numbers `[C, 1, KH, KW]` as [block, tap, 4] 32-bit words, flat.  The word of each
+    channel has its weight in the byte where a word of pixels has that channel."""
     taps = pack_taps(weight, most_blocks).astype(np.int8).reshape(-1, LANES)
     words = np.zeros((*taps.shape, LANES), np.int8)
     channels = np.arange(LANES)
@@ -397,10 +393,8 @@ def depthwise_rule(
     work: ConvWork,
     oihw: Callable[[np.ndarray], np.ndarray],
 ) -> KernelCall:
-    """Return a convolution of each channel by itself, with weights that `oihw` orders.
-
-    In float whatever the preset: see `adrenoc/kernels/families/depthwise.py`.
-    """
+    """Return a convolution of each channel by itself, with weights that `oihw` orders.  In float
+    whatever the preset: see `adrenoc/kernels/families/depthwise.py`."""
     machine = context.machine
     if suits_dot(context, node, oihw):
         return _dot_rule(context, node, work, oihw, machine)
@@ -457,9 +451,7 @@ def _pack(weight: np.ndarray, oihw: Callable[[np.ndarray], np.ndarray], blocks: 
 
 def blocks_held(vectors: int, limits: Limits) -> int:
     """Return blocks of channels of which a work-group can have so many vectors at once: their taps.
-
-    Those of local memory bound it; where there is none, threads read them where they lie.
-    """
+    Those of local memory bound it; where there is none, threads read them where they lie."""
     if not limits.local_mem_bytes:
         return limits.max_work_group_size
     return limits.local_mem_bytes // (vectors * LANES * bytes_of(ACCUMULATOR))

@@ -1,7 +1,7 @@
 """A squeeze-and-excite block: what channels are multiplied by, of the mean of an image.
 
 Each work-group of the last product computes the mean and the hidden layer before it anew; their
-numbers stay in local memory (`shared/dealt_sums.py`).
+numbers stay in local memory (`shared/rows.py`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from adrenoc.kernels.families.matmul.gemv import candidates as gemv_candidates
 from adrenoc.kernels.families.separable import finish_operations, prepare_first_finish
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import transpose_to_oihw
-from adrenoc.kernels.families.shared.dealt_sums import Deal, add_up, count_texels, deal_out
 from adrenoc.kernels.families.shared.machine import CostModel, Machine
 from adrenoc.kernels.families.shared.operator import Kind, Numbers, Operator, size_of
 from adrenoc.kernels.families.shared.row_product import LocalToken, TokenWork, begin_token
+from adrenoc.kernels.families.shared.rows import Deal, add_up, count_texels, deal_out
 from adrenoc.kernels.fused_bodies import Finished
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, MOST_UNROLLED, RunSums, Team, widen
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 _DIVISION_TEXELS = 8

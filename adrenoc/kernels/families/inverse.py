@@ -16,10 +16,10 @@ from adrenoc.kernels.families.shared.operator import (
     Kind,
     Numbers,
     Operator,
+    TypicalRun,
     channel_of_result,
     channels_last_at,
 )
-from adrenoc.kernels.families.shared.typical import TypicalRun
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.walk import ACCUMULATOR, widen
 

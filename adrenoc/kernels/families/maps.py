@@ -30,24 +30,6 @@ from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.expression import Evaluator, Texel, fill_vector, know_position
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.operator import Kind, Numbers, Operator
-from adrenoc.kernels.fused_bodies import Epilogue
-
-
-def _emit_texels(
-    builder: KernelBuilder,
-    body: Body,
-    reads: dict[Any, Access | Texel],
-    out: Access,
-    epilogue: Epilogue,
-) -> None:
-    n, block, h, w = texel_of_thread(builder, out.spec)
-    index = out.index(n, block * iconst(LANES), h, w)
-    channel = out.spec.roles.axis("C")
-    fold = _Fold(builder, body, reads, LANES)
-    evaluator = Evaluator(builder, body, reads)
-    know_position(evaluator, out.spec, n, block, h, w)
-    value = fold.run(evaluator, lambda more: evaluator.texel(index, channel, more))
-    epilogue.write(n, block, h, w, fill_vector(value))
 
 
 def _emit_elements(
@@ -131,7 +113,14 @@ def body_rule(context: RuleContext, node: Node) -> KernelCall:
     if out.spec.layout is None or (out.spec.memory is Memory.PLAIN and not floating):
         _emit_elements(kernel.builder, node.body, reads, out)
     else:
-        _emit_texels(kernel.builder, node.body, reads, out, epilogue)
+        n, block, h, w = texel_of_thread(kernel.builder, out.spec)
+        index = out.index(n, block * iconst(LANES), h, w)
+        channel = out.spec.roles.axis("C")
+        fold = _Fold(kernel.builder, node.body, reads, LANES)
+        evaluator = Evaluator(kernel.builder, node.body, reads)
+        know_position(evaluator, out.spec, n, block, h, w)
+        value = fold.run(evaluator, lambda more: evaluator.texel(index, channel, more))
+        epilogue.write(n, block, h, w, fill_vector(value))
     return kernel.call()
 
 

@@ -19,7 +19,7 @@ from adrenoc.kernels.families.matmul.gemv import suits_gemv
 from adrenoc.kernels.families.matmul.matmul import OPERATORS as MATMUL
 from adrenoc.kernels.families.n_bits import n_bits
 from adrenoc.kernels.families.n_bits.n_bits import suits_few, word_inputs
-from adrenoc.kernels.families.n_bits.operator import OPERATORS as FEW_BITS
+from adrenoc.kernels.families.n_bits.n_bits_dot import OPERATORS as FEW_BITS
 from adrenoc.kernels.families.pool import OPERATORS as POOL
 from adrenoc.kernels.families.recurrent import OPERATORS as RECURRENT
 from adrenoc.kernels.families.reduce.operator import OPERATORS as REDUCE
@@ -29,7 +29,7 @@ from adrenoc.kernels.families.shared.machine import CostModel
 from adrenoc.kernels.families.shared.operator import Fusion, Kind, Numbers, Operator
 from adrenoc.kernels.families.shared.row_product import N_BITS
 from adrenoc.kernels.families.winograd.winograd_conv_rule import OPERATORS as WINOGRAD
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 
 _FAMILIES = (
     MAPS,

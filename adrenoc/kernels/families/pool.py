@@ -32,13 +32,14 @@ from adrenoc.kernels.families.shared.operator import (
     Kind,
     Numbers,
     Operator,
+    TypicalRun,
     follow_letters,
     letters_refused,
     makes_letters,
+    middle,
     size_of,
     wants_letters,
 )
-from adrenoc.kernels.families.shared.typical import TypicalRun, middle
 from adrenoc.kernels.walk import ACCUMULATOR, OneRun, RunSums, widen
 
 UNROLLED_TAPS = 3
@@ -65,10 +66,6 @@ class PoolWindow:
         """Return whether no output position has a tap outside."""
         last = (outputs - 1) * self.stride - self.pad + (self.taps - 1) * self.dilation
         return self.pad == 0 and last < extent
-
-    def never_empty(self, outputs: int, extent: int) -> bool:
-        """Return whether every output position has a tap inside."""
-        return all(self.count_taps_inside(position, extent) for position in range(outputs))
 
 
 def pool_rule(context: RuleContext, node: Node) -> KernelCall:
@@ -196,7 +193,8 @@ def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
     source, result = tensors[node.inputs[0]].shape, tensors[node.output].shape
     for letter, window in zip("HW", pool_windows(node.attrs), strict=True):
         axis = layout.find(letter)
-        if axis >= 0 and not window.never_empty(result[axis], source[axis]):
+        positions = range(result[axis] if axis >= 0 else 0)
+        if not all(window.count_taps_inside(position, source[axis]) for position in positions):
             return f"a window along {letter} lies outside of the data"
     return None
 

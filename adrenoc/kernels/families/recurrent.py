@@ -26,13 +26,14 @@ from adrenoc.kernels.families.shared.operator import (
     Kind,
     Numbers,
     Operator,
+    TypicalRun,
     channel_of_result,
     count_per_input_element,
+    one_of,
 )
-from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, Team, plus, widen
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 _LEAST_LOCAL_BYTES = 16384
@@ -133,7 +134,12 @@ class _Sequence:
         with self._builder.loop(self._work.steps, "t", rolled=True) as t:
             self._step(t)
         if self._keeps_cell:
-            self._write_cell()
+            for block in self._each_block():
+                with self._builder.when(self._may_write(block)):
+                    n, _, h, w = self._place(iconst(self._work.steps), block)
+                    self._epilogue.write(
+                        n, block, h, w, self._builder.let(self._beside[0][block], "cell")
+                    )
 
     def _begin(self) -> None:
         """Bring the state before the first step."""
@@ -168,15 +174,6 @@ class _Sequence:
                 n, _, h, w = self._place(step, block)
                 self._epilogue.write(n, block, h, w, state)
             builder.barrier()
-
-    def _write_cell(self) -> None:
-        """Write the last cell after the last step."""
-        for block in self._each_block():
-            with self._builder.when(self._may_write(block)):
-                n, _, h, w = self._place(iconst(self._work.steps), block)
-                self._epilogue.write(
-                    n, block, h, w, self._builder.let(self._beside[0][block], "cell")
-                )
 
     def _find_resets(self, step: Expr, before: Expr) -> None:
         """Write the update, and the state times the reset, of a GRU that resets first."""

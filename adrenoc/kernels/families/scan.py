@@ -23,10 +23,10 @@ from adrenoc.kernels.families.shared.operator import (
     Kind,
     Numbers,
     Operator,
+    TypicalRun,
     count_per_input_element,
 )
 from adrenoc.kernels.families.shared.rows import RowWork, pick_row_tile, start_of_row
-from adrenoc.kernels.families.shared.typical import TypicalRun
 from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.walk import (
     ACCUMULATOR,
@@ -82,7 +82,14 @@ def scan_rule(context: RuleContext, node: Node) -> KernelCall:
 
     if team.width > 1:
         _each_of_range(builder, team, role, start, texels, fold)
-        _fold_members_before(builder, team, what, before)
+        # Put what the members before this one have folded in place of what it has.
+        held = builder.allocate_shared(team.width * team.count, dtype=ACCUMULATOR)
+        first = builder.let(team.index * iconst(team.width), "first")
+        held[first + team.member] = before[0]
+        builder.barrier()
+        before.fill(what.neutral)
+        with builder.loop(team.width - 1, "m", rolled=True) as m, builder.when(m < team.member):
+            before[0] = what.combine(before[0], held[first + m])
     with builder.when(builder.inside):
         _each_of_range(builder, team, role, start, texels, write)
     return kernel.call()
@@ -112,17 +119,6 @@ def _each_of_range(
             visit_number(builder.let(t * iconst(several) + iconst(u), "i"))
     for u in range(each - each % several, each):
         visit_number(iconst(u))
-
-
-def _fold_members_before(builder: KernelBuilder, team: Team, what: Scan, folded: Registers) -> None:
-    """Put what the members before this one have folded in place of what it has."""
-    held = builder.allocate_shared(team.width * team.count, dtype=ACCUMULATOR)
-    first = builder.let(team.index * iconst(team.width), "first")
-    held[first + team.member] = folded[0]
-    builder.barrier()
-    folded.fill(what.neutral)
-    with builder.loop(team.width - 1, "m", rolled=True) as m, builder.when(m < team.member):
-        folded[0] = what.combine(folded[0], held[first + m])
 
 
 def _lane_by_lane(builder: KernelBuilder, what: Scan, before: Registers, value: Expr) -> Expr:

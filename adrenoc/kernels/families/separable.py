@@ -92,8 +92,8 @@ from adrenoc.kernels.fused_bodies import Finished, is_of_channels
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.kernels.weights import pack_depthwise, whole_k_steps
-from adrenoc.target.cost.conv_cost import SeparableCost
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.conv_cost import SeparableCost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 FINISH = "finish"
@@ -102,9 +102,7 @@ FINISH = "finish"
 
 def join_products(node: Node, reader: Node, op: str, attrs: Mapping[str, Any]) -> Node:
     """Return node `op` in the place of `reader`, which computes `node`, that it alone reads, too.
-
-    Inputs are what `node` reads, its weights, those of `reader`, and what else both read.
-    """
+    Inputs are what `node` reads, its weights, those of `reader`, and what else both read."""
     source, weights, *others = node.inputs
     _, more_weights, *rest = reader.inputs
     return replace(
@@ -221,9 +219,7 @@ class SeparableConv(LocalConv):
 
     def _ask_channels(self, start: Expr, span: int) -> Iterator[tuple[SharedArray, int, int, Expr]]:
         """Yield taps, and what else is read of each channel: (where to, from, how many, value).
-
-        They are asked for before the weights, so that a thread waits for all of them once.
-        """
+        They are asked for before the weights, so that a thread waits for all of them once."""
         builder = self.b
         with builder.computing(ACCUMULATOR):
             first, total = start * iconst(self.count), span * self.count
@@ -495,9 +491,7 @@ SEPARABLE = "separable_conv2d"
 
 def separable_rule(context: RuleContext, node: Node) -> KernelCall:
     """Return a depthwise convolution of the first input by the second, then a 1x1 one by the third.
-
-    Its attributes are those that `joined` describes.
-    """
+    Its attributes are those that `joined` describes."""
     work = separable_work(context.graph, node, context.options)
     tiles = score_tiles(work, context.limits, context.machine)
     tile = context.choose(node, SEPARABLE, tiles, tiles)

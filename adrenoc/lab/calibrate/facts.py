@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from adrenoc.lab.calibrate.measure import FAILED, DeviceFacts, MeasureRow
 from adrenoc.lab.calibrate.measures.driver import CALLED, MOST_ERROR
 from adrenoc.lab.calibrate.measures.rates import PERCENTS, row_name
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import HALF_DENORMALS, NATIVE_FUNCTIONS, Performance
 from adrenoc.target.target import Target
 

@@ -68,9 +68,9 @@ from adrenoc.lab.tune.farm import TrialQueue
 from adrenoc.lab.tune.session import ABSENT, DevicePlace, MeasureJob, Session, TrialResult
 from adrenoc.lab.tune.tasks import Argument, Variant
 from adrenoc.lab.tune.tuner import local_server
-from adrenoc.target.cost.cost import Cost
-from adrenoc.target.device_report import load_listed
-from adrenoc.target.own_file import OwnFile, clamp_value
+from adrenoc.target.cost import Cost
+from adrenoc.target.device_set import load_listed
+from adrenoc.target.gpu_file import OwnFile, clamp_value
 from adrenoc.target.sourced import LEAST
 from adrenoc.target.target import Target
 

@@ -22,7 +22,7 @@ from adrenoc.base.text.names import bundle_name
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.device.fit import adreno_number
 from adrenoc.importers.formats import find_model_files
-from adrenoc.target.device_report import load_listed
+from adrenoc.target.device_set import load_listed
 
 IDENTIFY, COMPILE, RUN = "identify", "compile", "run"
 VERIFY, CALIBRATE = "verify", "calibrate"

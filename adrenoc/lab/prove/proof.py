@@ -21,9 +21,8 @@ import numpy as np
 
 from adrenoc.base.errors import BundleError, InputError
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import PROOF, Bundle
+from adrenoc.bundle.bundle import PROOF, Bundle, put_files
 from adrenoc.bundle.manifest import Manifest, TensorSpec
-from adrenoc.bundle.write_bundle import put_files
 from adrenoc.check.generation import refuse_other_file
 from adrenoc.check.inputs import whole_range
 from adrenoc.check.own_rounding import Reference

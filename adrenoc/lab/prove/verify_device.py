@@ -63,7 +63,7 @@ from adrenoc.lab.prove.suite import (
 )
 from adrenoc.lab.tune.session import START_S
 from adrenoc.lab.tune.tuner import local_server
-from adrenoc.target.device_report import (
+from adrenoc.target.device_set import (
     FORMAT,
     DeviceReport,
     ReportedDevice,

@@ -30,7 +30,7 @@ from adrenoc.kernels.families.shared.machine import Scored
 from adrenoc.kernels.families.shared.schedule import TunedSchedules
 from adrenoc.lab.tune.tasks import TunePlan, TuneTask
 from adrenoc.passes.lower.lower import kernel_of
-from adrenoc.target.cost.cost import NO_COSTS, Cost, families
+from adrenoc.target.cost import NO_COSTS, Cost, families
 
 CLOCKS_A_MS = 1e3
 """Clocks a millisecond of a clock of one MHz."""

@@ -29,7 +29,7 @@ from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.schedule import actions_of, is_of
 from adrenoc.kernels.weights import pack_blocked
 from adrenoc.passes.lower.lower import kernel_of
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.target import Target
 
 

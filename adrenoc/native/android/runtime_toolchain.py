@@ -29,7 +29,7 @@ from adrenoc.base.files.read import java_folders, sha256_file
 from adrenoc.base.host.extras import pip_install
 from adrenoc.base.host.proc import run_tool
 from adrenoc.base.text.json_text import read_json
-from adrenoc.target.system import runs_here, runs_on_android
+from adrenoc.target.target import runs_here, runs_on_android
 
 # r23 is the first NDK without GNU binutils, whose place and names differ.
 MIN_MAJOR = 23

@@ -6,7 +6,7 @@
 namespace adrenoc_ep {
 namespace {
 
-// Names of nodes and bundles (adrenoc/bundle/decoder_names.py).
+// Names of nodes and bundles (adrenoc/bundle/chat.py).
 constexpr const char* kTokens = "input_ids";
 constexpr const char* kMask = "attention_mask";
 constexpr const char* kPast = "past_length";

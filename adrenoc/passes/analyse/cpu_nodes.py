@@ -44,12 +44,15 @@ def cpu_nodes(
     reason: str,
     log: DecisionLog,
 ) -> Iterator[Node]:
-    """Yield a node for each output of `func`: each computes all, and the unread ones fall away.
-
-    Raises:
-        CompileError: the function calls a library that the device does not have.
-    """
-    called = _library_calls(func.body)
+    """Yield a node for each output of `func`: each computes all, and the unread ones fall away."""
+    calls = parts_of_kind(func.body, tvm.ir.Call)
+    called = sorted(
+        {
+            str(call.args[0])
+            for call in calls
+            if isinstance(call.op, tvm.ir.Op) and call.op.name in _LIBRARY_CALLS
+        }
+    )
     if called:
         raise CompileError(
             f"operator {op} ({', '.join(outputs)}) is {reason}; on the CPU it would call "
@@ -99,17 +102,6 @@ def _keep_params(func: Any, kept: Sequence[int]) -> Any:
         )
         body = tvm.s_tir.SBlockRealize(body.iter_values, body.predicate, block)
     return tirx.PrimFunc([params[i] for i in kept], body, func.ret_type, func.attrs)
-
-
-def _library_calls(body: Any) -> list[str]:
-    calls = parts_of_kind(body, tvm.ir.Call)
-    return sorted(
-        {
-            str(call.args[0])
-            for call in calls
-            if isinstance(call.op, tvm.ir.Op) and call.op.name in _LIBRARY_CALLS
-        }
-    )
 
 
 def lower_for_cpu(func: Any, target: Any) -> Any:

@@ -93,10 +93,8 @@ def mentions(expressions: Iterable[Any], axes: Sequence[Any]) -> bool:
 
 
 def zero_outside(body: Body, layout: Layout, shape: Sequence[int]) -> Body:
-    """Have a move read outside of its source wherever it is itself read outside of `shape`.
-
-    That is for zero padding, which comes after the map, and for sources that are zero there.
-    """
+    """Have a move read outside of its source wherever it is itself read outside of `shape`.  That
+    is for zero padding, which comes after the map, and for sources that are zero there."""
     load: BufferLoad = body.value
     indices = list(load.indices)
     for at, (role, axis, extent) in enumerate(zip(layout.roles, body.axes, shape, strict=True)):
@@ -133,10 +131,8 @@ class Slice:
 
 
 def concat_of(graph: Graph, node: Node) -> Concat | None:
-    """Return what a node puts side by side; None where it does something else.
-
-    TVM states a concatenation as `if_then_else(k <= i, last[i - k], <the parts before>)`.
-    """
+    """Return what a node puts side by side; None where it does something else.  TVM states a
+    concatenation as `if_then_else(k <= i, last[i - k], <the parts before>)`."""
     body = node.body
     if body is None or body.reduced or node.epilogue is not None:
         return None

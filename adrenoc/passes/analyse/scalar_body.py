@@ -18,7 +18,7 @@ from tvm_ffi.structural import structural_equal, structural_map
 from adrenoc.base.tvmapi import IF_THEN_ELSE, Call, Expr, dtype_of, sym, tirx, tvm
 from adrenoc.ir.graph import Body, find_loaded_buffers
 from adrenoc.kernels.body_cost import operands_of
-from adrenoc.kernels.families.shared.typical import NotKnownError
+from adrenoc.kernels.families.shared.operator import NotKnownError
 
 
 class NotScalarError(Exception):
@@ -97,10 +97,8 @@ def _read(block: Any) -> ScalarBlock:
 
 
 def _simplify_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
-    """Return the expression with its load indices simplified, knowing how far each axis runs.
-
-    A reshape that only adds or drops axes of extent one is then seen to keep every index.
-    """
+    """Return the expression with its load indices simplified, knowing how far each axis runs.  A
+    reshape that only adds or drops axes of extent one is then seen to keep every index."""
     analyzer = sym.Analyzer()
     for axis, extent in axes:
         analyzer.bind(axis, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(extent, "int64")))

@@ -11,25 +11,7 @@ Before -> after:
     d = expand_depthwise_conv2d(x, w1, w2); y = conv2d(d, w3), or
     e = conv2d(x, w1); y = separable_conv2d(e, w2, w3)
 
-Why no kernel computes all three.  One was written, on the parts of `families/expansion/`: chunk by
-chunk of wide blocks, a work-group keeps the wide pixels and what the depthwise convolution makes of
-them in local memory, and the last sums in registers.  In machine code, blocks of MobileNetV2 in
-halves, estimated ms of the three kernels / of a pair and the third / of one kernel, the best of
-three to twenty tiles:
-
-    block              Adreno 660               Adreno 750
-    16-96-24@112 s2    0.188 / 0.107 / 0.198    0.123 / 0.050 / 0.069
-    24-144-24@56       0.135 / 0.081 / 0.150    0.076 / 0.042 / 0.061
-    24-144-32@56 s2    0.081 / 0.051 / 0.101    0.048 / 0.025 / 0.046
-    32-192-32@28                                0.026 / 0.015 / 0.052
-    64-384-64@14                                0.020 / 0.019 / 0.155
-
-The launch that it saves, 0.012 ms, does not make up for that; in floats it is further behind.  A
-work-group has to make all channels of its rectangle, or others would repeat the first two thirds
-of the work: 28 to 64 work-groups remain at 56 x 56, eight or so at 28 x 28, and each is a chain of
-20,000 instructions and more.  The last sums and coordinates take registers while the wide pixels
-are made, so that two to four waves run beside each other where an expansion keeps six to ten.
-What is saved, the memory's time of the tensor between the pair and the third, was hidden anyway.
+Why no kernel computes all three: `docs/measurements/machine-code.md`.
 """
 
 import math
@@ -219,9 +201,7 @@ def _refusal(graph: Graph, node: Node, readers: tuple[Node, ...], suits: Suits) 
 
 def _alike(graph: Graph, node: Node, reader: Node) -> bool:
     """Return whether one kernel is as exact as both ask for: it has the precision of its result.
-
-    In float32 it reads halves, too, for kernels convert where they load.
-    """
+    In float32 it reads halves, too, for kernels convert where they load."""
     asked = [graph.precision(n) for n in (node.inputs[0], node.output, reader.output)]
     if any(one.rounded for one in asked):
         return False

@@ -68,10 +68,8 @@ _ENDING = ".turned"
 
 
 def _commute_transpose(graph: Graph, node: Node, anchor: Node) -> tuple[Node, Tensor, Node] | None:
-    """Split a map that computes with each element of what `anchor` makes, at a turned index.
-
-    Gives the map in the order of what it reads, its result, and the move that is left.
-    """
+    """Split a map that computes with each element of what `anchor` makes, at a turned index.  Gives
+    the map in the order of what it reads, its result, and the move that is left."""
     body, result = node.body, graph.tensors[node.output]
     order = next((turn for kind, turn in _TURNS.items() if is_kind(anchor, kind)), None)
     if order is None or body is None or body.reduced or len(body.axes) != len(order):
@@ -228,17 +226,18 @@ class _Fuser:
     # A map moves into the reduction that reads it
 
     def _better_within_reader(self, node: Node) -> bool:
-        """Return whether a map makes large numbers for a reduction alone, or scales bytes.
-
-        Bytes that one map alone reads scaled are better stored as they are.
-        """
+        """Return whether a map makes large numbers for a reduction alone, or scales bytes.  Bytes
+        that one map alone reads scaled are better stored as they are."""
         if not node.is_map or node.body is None or node.output in self._graph.outputs:
             return False
         readers = self._graph.consumers[node.output]
         if _scales_bytes(node.body):
             return [reader.is_map for reader in readers] == [True]
         return (
-            _can_overflow(node.body)
+            any(
+                (isinstance(part, tvm.ir.Call) and part.op.name in EXPONENTIALS) or is_power(part)
+                for part in parts_of_kind(unify_reads(node.body), tvm.ir.Expr)
+            )
             and [is_kind(reader, Kind.REDUCTION) for reader in readers] == [True]
             and any(self._same_elements(node, name) for name in node.inputs)
         )
@@ -406,14 +405,6 @@ def _cost(expr: Expr) -> int:
             elif not isinstance(part, (tvm.ir.TensorLoad, tirx.FloatImm, Var)):
                 cost += 1
     return cost
-
-
-def _can_overflow(body: Body) -> bool:
-    """Return whether it takes powers or exponentials: half holds 256 squared no more."""
-    return any(
-        (isinstance(part, tvm.ir.Call) and part.op.name in EXPONENTIALS) or is_power(part)
-        for part in parts_of_kind(unify_reads(body), tvm.ir.Expr)
-    )
 
 
 def fuse_around_concats(graph: Graph, context: Context) -> Graph:

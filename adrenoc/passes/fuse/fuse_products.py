@@ -56,7 +56,7 @@ from adrenoc.kernels.families.operators import (
     is_row_product,
     may_round_tokens,
 )
-from adrenoc.kernels.families.reduce.norm import is_layer_norm, is_rms_norm, norm_clocks
+from adrenoc.kernels.families.reduce.operator import is_layer_norm, is_rms_norm, norm_clocks
 from adrenoc.kernels.families.shared.row_product import (
     CENTRED,
     GATE,
@@ -325,7 +325,14 @@ def round_tokens(graph: Graph, context: Context) -> Graph:
         name = f"{source}.bytes{rounding.group}x{rounding.bits}less{rounding.zero}"
         attrs = {**node.attrs, ROUNDING: rounding}
         if name not in tensors:
-            tensors[name], placements[name] = _make_tensor(graph, source, name, rounding)
+            layout = graph.operand(source).roles.reorder(TexelOrder.PLANES)
+            shape = list(graph.tensors[source].shape)
+            shape[-1] = rounding.channels
+            placement = Placement(memory=Memory.BYTES, layout=layout, dtype="uint32")
+            tensors[name], placements[name] = (
+                Tensor(name=name, shape=tuple(shape), dtype="float32"),
+                placement,
+            )
             nodes.append(
                 Node(
                     name=f"{node.name}.bytes",
@@ -366,14 +373,3 @@ def _stays(graph: Graph, context: Context, node: Node, rounding: Rounding) -> st
         node.name, f"tokens rounded to bytes, {rounding.group} numbers with a scale", told
     )
     return ""
-
-
-def _make_tensor(
-    graph: Graph, source: str, name: str, rounding: Rounding
-) -> tuple[Tensor, Placement]:
-    """Return the tokens of a tensor as bytes, and where these lie."""
-    layout = graph.operand(source).roles.reorder(TexelOrder.PLANES)
-    shape = list(graph.tensors[source].shape)
-    shape[-1] = rounding.channels
-    placement = Placement(memory=Memory.BYTES, layout=layout, dtype="uint32")
-    return Tensor(name=name, shape=tuple(shape), dtype="float32"), placement

@@ -186,7 +186,15 @@ def _join_parts(graph: Graph, context: Context, node: Node) -> Graph:
         context.log.add(node.name, "joins its parts in a kernel", "no product alone reads them")
         return graph
     (reader,) = readers
-    joined = _product_of_parts(reader, node)
+    form = read_form(reader)
+    matrices = (name for names in form.matrices for name in names)
+    gains = (form.gains,) if form.gains else ()
+    joined = replace(
+        reader,
+        inputs=(node.inputs[0], *matrices, *gains, *node.inputs[1:], *form.rest),
+        attrs={**reader.attrs, JOINED: True, SUNK: bool(node.attrs["sunk"])},
+        fused=(*node.operators, *reader.operators),
+    )
     reason = _parts_refusal(graph, context, node, reader) or image_clash(graph, joined)
     if reason is None:
         alone, together = (row_product_clocks(graph, n, context.costs) for n in (reader, joined))
@@ -201,19 +209,6 @@ def _join_parts(graph: Graph, context: Context, node: Node) -> Graph:
         return graph
     context.log.add(node.name, "joined by the product that reads it", "one launch less")
     return graph.exchange([joined], [node])
-
-
-def _product_of_parts(reader: Node, node: Node) -> Node:
-    """Return the product on the parts themselves."""
-    form = read_form(reader)
-    matrices = (name for names in form.matrices for name in names)
-    gains = (form.gains,) if form.gains else ()
-    return replace(
-        reader,
-        inputs=(node.inputs[0], *matrices, *gains, *node.inputs[1:], *form.rest),
-        attrs={**reader.attrs, JOINED: True, SUNK: bool(node.attrs["sunk"])},
-        fused=(*node.operators, *reader.operators),
-    )
 
 
 def _parts_refusal(graph: Graph, context: Context, node: Node, reader: Node) -> str | None:

@@ -42,7 +42,7 @@ from adrenoc.kernels.families.winograd.winograd import (
 from adrenoc.kernels.families.winograd.winograd_conv import OUTPUTS as WHOLE_OUTPUTS
 from adrenoc.kernels.families.winograd.winograd_conv_rule import MULTIPLY, PIXELS, TILES, WHOLE
 from adrenoc.passes.context import Context
-from adrenoc.target.cost.cost import JoinCost
+from adrenoc.target.cost import JoinCost
 
 OUTPUTS = {"float32": (2, 3, 4), "float16": (2,)}
 """Outputs a tile and axis, by what is stored: larger tiles lose more digits than a half has
@@ -260,7 +260,14 @@ def choose_within_budget(
     """Return the convolutions, by what they make, that are to go by the algorithm."""
     if (options.storage_dtype, options.compute_dtype) != ("float16", "float32"):
         return frozenset(ways)
-    own = _roundings(graph)
+    count = 0
+    for node in graph.nodes:
+        if graph.operand(node.output).dtype == "float16" and not node.moves_alone:
+            count += 1
+        if is_product(node) and not graph.precision(node.output).float32:
+            # A product of a tensor with itself has one input.
+            count += any(graph.tensors[name].value is not None for name in node.inputs[1:2])
+    own = max(SHALLOW, count)
     taken: set[str] = set()
     added = 0.0
     saved = {name: way.direct - way.clocks for name, way in ways.items()}
@@ -279,15 +286,3 @@ def choose_within_budget(
             f"{MOST}; {len(taken)} others save more for the same",
         )
     return frozenset(taken)
-
-
-def _roundings(graph: Graph) -> int:
-    """Return tensors that are computed and stored in halves, and weights of products in halves."""
-    count = 0
-    for node in graph.nodes:
-        if graph.operand(node.output).dtype == "float16" and not node.moves_alone:
-            count += 1
-        if is_product(node) and not graph.precision(node.output).float32:
-            # A product of a tensor with itself has one input.
-            count += any(graph.tensors[name].value is not None for name in node.inputs[1:2])
-    return max(SHALLOW, count)

@@ -42,13 +42,8 @@ def fit_memory(
     log: DecisionLog,
     unsplit: Graph | None = None,
 ) -> Program:
-    """Return the program, changed as far as it must be for its plan to fit.
-
-    `unsplit` is the graph before convolutions were split, where any was.
-
-    Raises:
-        MemoryLimitError: none does; it names the least peak, where it is and what would lower it.
-    """
+    """Return the program, changed as far as it must be for its plan to fit.  `unsplit` is the graph
+    before convolutions were split, where any was."""
     limit = limit_mib * MIB
     storage = plan_memory(program)
     if storage.plan.peak_bytes <= limit:
@@ -92,10 +87,8 @@ def _least_in_any_order(program: Program, storage: Storage) -> tuple[Program, St
 
 
 def order_by_freeing(program: Program) -> Program:
-    """Order the steps: of those that may come next, the one that adds the fewest bytes does.
-
-    A step adds its output and frees the tensors that it reads last; of equals the earlier one.
-    """
+    """Order the steps: of those that may come next, the one that adds the fewest bytes does.  A
+    step adds its output and frees the tensors that it reads last; of equals the earlier one."""
     graph = program.graph
     writes = [{graph.owner(name) for name in step.writes} for step in program.steps]
     made = set[str]().union(*writes)
@@ -139,10 +132,8 @@ def order_by_freeing(program: Program) -> Program:
 def _move_to_buffers(
     program: Program, storage: Storage, limit: int, lower: Lower
 ) -> tuple[Program, Storage, list[str]]:
-    """Move the fewest kinds of image to buffers that suffice, those that free most first.
-
-    Where all of them do not suffice, all are moved if that is at least less.
-    """
+    """Move the fewest kinds of image to buffers that suffice, those that free most first.  Where
+    all of them do not suffice, all are moved if that is at least less."""
     kinds = _kinds_of_image(program, storage)
 
     def try_moving(count: int) -> tuple[Program, Storage, list[str]]:
@@ -249,11 +240,7 @@ def _mib(count: int) -> str:
 
 
 def check_pieces(program: Program, limits: Limits) -> None:
-    """Hold each tensor and constant of the GPU against the largest allocation, in bytes.
-
-    Raises:
-        MemoryLimitError: naming the largest that is beyond it.
-    """
+    """Hold each tensor and constant of the GPU against the largest allocation, in bytes."""
     most = limits.max_alloc_bytes
     if most is None:
         return

@@ -23,7 +23,7 @@ from adrenoc.ir.program import Kernel, Program, Step
 from adrenoc.kernels.body_cost import body_operations, loads_of
 from adrenoc.kernels.families.operators import OPERATORS
 from adrenoc.passes.lower.plan_memory import size_bytes
-from adrenoc.target.roofline import Roofline, Work
+from adrenoc.target.gpu import Roofline, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +190,8 @@ def list_launches(
     roofline: Roofline,
     node_of: Callable[[str], str],
 ) -> tuple[LaunchInfo, ...]:
-    """Return the launches on the GPU, in order.
-
-    `half` says that kernels compute in half precision; `node_of` gives the model's node
-    behind a node of the graph, or an empty string.
-    """
+    """Return the launches on the GPU, in order.  `half` says that kernels compute in half
+    precision; `node_of` gives the model's node behind a node of the graph, or an empty string."""
     works = measure_work(program, half=half)
     launches = []
     for node, step, work in zip(program.graph.nodes, program.steps, works, strict=True):

@@ -351,10 +351,8 @@ class Storage:
 
 
 def plan_memory(program: Program, pool_within: Limits | None = None) -> Storage:
-    """Assign a slot to the output of each step that is not an output of the graph.
-
-    With `pool_within`, textures lie in one buffer as far as they can within these limits.
-    """
+    """Assign a slot to the output of each step that is not an output of the graph.  With
+    `pool_within`, textures lie in one buffer as far as they can within these limits."""
     graph = program.graph
     intervals = live_intervals(program)
     places = {} if pool_within is None else pool_textures(program, intervals, pool_within)

@@ -231,10 +231,8 @@ def _changed_in_place(graph: Graph) -> set[str]:
 
 
 def _names_of_caches(graph: Graph) -> set[str]:
-    """Return states of which a run changes rows, by both names: no rounding of one adds up.
-
-    Others are made anew at each run of what they were, and keep the digits that the model has.
-    """
+    """Return states of which a run changes rows, by both names: no rounding of one adds up.  Others
+    are made anew at each run of what they were, and keep the digits that the model has."""
     found: set[str] = set()
     for present, past in graph.states.items():
         maker = graph.producers.get(present)
@@ -370,9 +368,7 @@ def _insert_copies(
 
 def _keeps_image(name: str, layout: Layout, graph: Graph, options: CompileOptions) -> bool:
     """Return whether a copy keeps the model's input as it was given: an image, one texel a pixel.
-
-    Half arithmetic rounds it as it reads it, but in deep networks the first sums are in float.
-    """
+    Half arithmetic rounds it as it reads it, but in deep networks the first sums are in float."""
     tensor = graph.tensors[name]
     return (
         name in graph.input_names

@@ -250,10 +250,8 @@ def placing_of(move: TexelMove) -> Placing | None:
 def _find_lost_digits(
     move: TexelMove, here: Values, read: Sequence[np.ndarray]
 ) -> tuple[tuple[Expr, int], ...] | None:
-    """Digits of the target's position that the source's leaves open, and how many there are.
-
-    None for one texel that goes to one place; pixels may be repeated, or the image as a whole.
-    """
+    """Digits of the target's position that the source's leaves open, and how many there are.  None
+    for one texel that goes to one place; pixels may be repeated, or the image as a whole."""
     grown = [
         (var, extent, extent // held)
         for var, extent, held in zip(move.at, move.grid, move.held, strict=True)

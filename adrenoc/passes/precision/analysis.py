@@ -39,11 +39,6 @@ class Interval:
         return max(abs(self.low), abs(self.high))
 
     @property
-    def has_both_signs(self) -> bool:
-        """Return whether numbers may lie on either side of zero."""
-        return self.low < 0 < self.high
-
-    @property
     def of_sign(self) -> Interval:
         """Return the side of zero, which is left where numbers are scaled or added up."""
         return Interval(0.0 if self.low >= 0 else -math.inf, 0.0 if self.high <= 0 else math.inf)
@@ -51,10 +46,6 @@ class Interval:
     def plus(self, other: Interval) -> Interval:
         """Return the interval that sums of the two lie in."""
         return _interval(self.low + other.low, self.high + other.high)
-
-    def negate(self) -> Interval:
-        """Return the interval that the negated numbers lie in."""
-        return Interval(-self.high, -self.low)
 
     def times(self, other: Interval) -> Interval:
         """Return the interval that products lie in."""
@@ -155,7 +146,8 @@ class Expression:
         return Known(interval=a.interval.plus(b.interval), whole=a.whole and b.whole)
 
     def _subtract(self, value: Any) -> Known:
-        return Known(interval=self[value.a].interval.plus(self[value.b].interval.negate()))
+        taken = self[value.b].interval
+        return Known(interval=self[value.a].interval.plus(Interval(-taken.high, -taken.low)))
 
     def _multiply(self, value: Any) -> Known:
         a, b = self[value.a].interval, self[value.b].interval
@@ -166,12 +158,6 @@ class Expression:
     def _divide(self, value: Any) -> Known:
         a, b = self[value.a].interval, self[value.b].interval
         return Known(interval=a.of_sign.times_of_sign(b.of_sign))
-
-    def _greater(self, value: Any) -> Known:
-        return self._pick(value, max)
-
-    def _less(self, value: Any) -> Known:
-        return self._pick(value, min)
 
     def _pick(self, value: Any, pick: Callable[[float, float], float]) -> Known:
         a, b = self[value.a], self[value.b]
@@ -218,8 +204,8 @@ _FORMS: tuple[tuple[Any, Callable[[Expression, Any], Known]], ...] = (
     (tirx.Sub, Expression._subtract),
     (tirx.Mul, Expression._multiply),
     (tirx.Div, Expression._divide),
-    (tirx.Max, Expression._greater),
-    (tirx.Min, Expression._less),
+    (tirx.Max, lambda of, value: of._pick(value, max)),
+    (tirx.Min, lambda of, value: of._pick(value, min)),
     (tirx.Select, Expression._choose),
     (tirx.Cast, Expression._cast),
     (Call, Expression._call),

@@ -52,8 +52,8 @@ from adrenoc.kernels.families.operators import (
 from adrenoc.kernels.families.shared.operator import Kind, Numbers
 from adrenoc.passes.context import Context
 from adrenoc.passes.precision.analysis import Analysis
-from adrenoc.passes.precision.divide_gates import FACTOR, divide_gates, find_gates
 from adrenoc.passes.precision.keep_integers import led_by
+from adrenoc.passes.precision.pin_precision import FACTOR, divide_gates, find_gates
 from adrenoc.passes.precision.probe import OF_A_SUM, OF_TERMS
 from adrenoc.passes.precision.sources import GROWS, OF_INPUTS, Origin, Sources, pointers_of
 from adrenoc.passes.precision.typical import find_typical
@@ -94,10 +94,8 @@ _MOST_MOVED = 2.0**-8
 
 
 def find_unlicensed(analysis: Analysis, *, least_half: float) -> dict[str, str]:
-    """Find the tensors that halves will not do for, each with its reason.
-
-    What goes with another tensor has an empty reason.  Halves below `least_half` are zero.
-    """
+    """Find the tensors that halves will not do for, each with its reason.  What goes with another
+    tensor has an empty reason.  Halves below `least_half` are zero."""
     walk = _Walk(analysis, least_half)
     walk.run()
     return walk.refused
@@ -115,7 +113,18 @@ class _Walk:
         self._ahead: set[str] = set()
         """Tensors behind which a learned product still comes."""
         self._typical = find_typical(self.graph)
-        self._outgrown = self._find_outgrown()
+        sizes = {
+            name: size
+            for name, size in self._typical.sizes.items()
+            if self._may_be_half(name) and not self.graph.precision(name).rounded
+        }
+        outgrown = any(size * _ROOM > HALF_MAX for size in sizes.values())
+        room = _ROOM_WHERE_GROWN if outgrown else _ROOM
+        self._outgrown = {
+            name: f"weights make it about {size:.1g} of data of one: half ends at {HALF_MAX:.0f}"
+            for name, size in sizes.items()
+            if size * room > HALF_MAX
+        }
         """Tensors that weights make too large -> why."""
 
     def run(self) -> None:
@@ -244,7 +253,7 @@ class _Walk:
         if operator.channel_weights is None:
             return False
         weights = operator.channel_weights(self.graph, node)
-        sizes = weights.input_sizes if weights.mixes else weights.output_sizes
+        sizes = weights.largest("I" if weights.mixes else "O")
         return sizes is not None and bool(sizes.max() > _BROUGHT_BACK * np.median(sizes))
 
     def _asked_of_origin(self, node: Node, *, formula: bool) -> Iterator[tuple[str, Asks, str]]:
@@ -281,7 +290,7 @@ class _Walk:
         if maker is None or not gives(maker, Numbers.SUMMED):
             return False
         before = self._before_epilogues[name].interval
-        return before.has_both_signs and self._may_be_half(maker.inputs[0])
+        return before.low < 0 < before.high and self._may_be_half(maker.inputs[0])
 
     def _may_be_half(self, name: str) -> bool:
         """Return whether a tensor would be in half, or of halves, if no reader asked for more."""
@@ -293,25 +302,6 @@ class _Walk:
         if tensor.value is not None:
             return changes_in_half(tensor.value)
         return source is not None and source.origin is Origin.LEARNED
-
-    def _find_outgrown(self) -> dict[str, str]:
-        """Find what weights make too large for half on data of about one.
-
-        The sizes are those of data that are alike in all places, so that maxima are larger.  Where
-        they once end beyond half, they were short on the way there.
-        """
-        sizes = {
-            name: size
-            for name, size in self._typical.sizes.items()
-            if self._may_be_half(name) and not self.graph.precision(name).rounded
-        }
-        outgrown = any(size * _ROOM > HALF_MAX for size in sizes.values())
-        room = _ROOM_WHERE_GROWN if outgrown else _ROOM
-        return {
-            name: f"weights make it about {size:.1g} of data of one: half ends at {HALF_MAX:.0f}"
-            for name, size in sizes.items()
-            if size * room > HALF_MAX
-        }
 
     # Decisions
 
@@ -381,7 +371,10 @@ def find_fine_maps(graph: Graph) -> list[str]:
         fine = max((finest[name] for name in known), default=0.0)
         convolves = is_kind(node, Kind.CONVOLUTION)
         if convolves and OPERATORS[node.op].channel_weights is not None:
-            here: float = _count_places(graph, node)
+            operator, shape = OPERATORS[node.op], graph.tensors[node.output].shape
+            assert operator.channel_weights is not None
+            channels = shape[operator.channel_weights(graph, node).axis]
+            here: float = math.prod(shape[1:]) // channels
             # What has one place is a gate or a mean of its network, and narrows nothing.
             if 1 < here < least:
                 least, most = here, fine
@@ -405,14 +398,6 @@ def _resize(graph: Graph, node: Node, name: str, places: dict[str, float]) -> fl
         return places[name] * grown
     repeats = node.is_map and not node.is_concat and len(read) == len(made) and places[name] > 1
     return places[name] * (max(1.0, grown) if repeats else 1.0)
-
-
-def _count_places(graph: Graph, node: Node) -> int:
-    """Count the places at which a convolution makes its channels."""
-    operator, shape = OPERATORS[node.op], graph.tensors[node.output].shape
-    assert operator.channel_weights is not None
-    channels = shape[operator.channel_weights(graph, node).axis]
-    return math.prod(shape[1:]) // channels
 
 
 SHARE = 0.01

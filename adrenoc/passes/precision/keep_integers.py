@@ -64,10 +64,8 @@ _SQUASHING = ("tirx.exp", "tirx.sigmoid", "tirx.tanh", "tirx.erf")
 
 
 def _is_dynamic(graph: Graph, node: Node, rounded: Collection[str]) -> bool:
-    """Return whether a smaller factor is of the greatest or least numbers of what is rounded.
-
-    That waits for all numbers, so none of what a kernel rounds as it makes them is dynamic.
-    """
+    """Return whether a smaller factor is of the greatest or least numbers of what is rounded.  That
+    waits for all numbers, so none of what a kernel rounds as it makes them is dynamic."""
     if node.body is None:
         return False
     size = size_of(graph, node.output)
@@ -108,9 +106,7 @@ def is_data(graph: Graph, name: str, ranges: Mapping[str, Interval]) -> bool:
 
 def _picked_for(graph: Graph, factor: str) -> frozenset[str]:
     """Return the tensors whose greatest or least numbers make a factor, and what maps make them of.
-
-    Those of no more elements than the factor are factors themselves, of other numbers.
-    """
+    Those of no more elements than the factor are factors themselves, of other numbers."""
     size = size_of(graph, factor)
     waiting, seen, picked = [factor], set[str](), set[str]()
     while waiting:
@@ -168,9 +164,7 @@ def _find_static_parts(
     log: DecisionLog,
 ) -> frozenset[str]:
     """Return the float parts of a network quantised throughout; none where they are most of it.
-
-    They count by what float32 adds to what a run of the network moves in halves and bytes.
-    """
+    They count by what float32 adds to what a run of the network moves in halves and bytes."""
     starts = [name for output in rounded for name in graph.producers[output].inputs]
     found = led_by(graph, starts, rounded, ranges) - {*exact}
     if not found:
@@ -241,10 +235,8 @@ _NUMBERS_OF_A_BYTE = 256
 
 
 def keep_integers(graph: Graph, context: Context) -> Graph:
-    """Mark what is rounded, and the tensors that a half would change before.
-
-    Where the GPU has dot products of bytes, whole numbers that fit are to be stored as bytes.
-    """
+    """Mark what is rounded, and the tensors that a half would change before.  Where the GPU has dot
+    products of bytes, whole numbers that fit are to be stored as bytes."""
     options, log = context.options, context.log
     rounded, exact = set(), set(graph.float32_names)
     floats = (options.storage_dtype, options.compute_dtype) == ("float32", "float32")

@@ -21,9 +21,9 @@ from tvm_ffi.structural import structural_equal, structural_hash
 
 from adrenoc.base.tvmapi import dtype_of, tirx, tvm
 from adrenoc.ir.graph import Body
-from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, HALF_TINY
+from adrenoc.ir.half import HALF_MAX, HALF_TINY
 from adrenoc.kernels.body_cost import operands_of, parts_of_kind
-from adrenoc.kernels.families.shared.typical import NotKnownError
+from adrenoc.kernels.families.shared.operator import NotKnownError
 from adrenoc.passes.analyse.scalar_body import (
     COMPARISONS,
     evaluate,
@@ -79,7 +79,17 @@ class ExprProbe:
             *zip(body.axes, map(int, extents), strict=False),
             *((variable, int(extent)) for variable, extent in body.reduced),
         ]
-        self._loads = _distinct_loads(self._value)
+        found: dict[int, list[Any]] = {}
+        loads = (
+            part
+            for part in parts_of(self._value, operands_of)
+            if isinstance(part, tvm.ir.TensorLoad)
+        )
+        for load in loads:
+            alike = found.setdefault(structural_hash(load), [])
+            if not any(structural_equal(load, other) for other in alike):
+                alike.append(load)
+        self._loads = [load for alike in found.values() for load in alike]
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -264,10 +274,8 @@ def _draw_evenly(seed: int, at: int, low: float, high: float) -> np.ndarray:
 def _spread(
     seed: int, at: int, low: float, high: float, thresholds: tuple[float, ...]
 ) -> np.ndarray:
-    """Draw points between two numbers: at both, evenly, by magnitude, at thresholds, alike.
-
-    Layers of a network are alike, and ask for the same points again.
-    """
+    """Draw points between two numbers: at both, evenly, by magnitude, at thresholds, alike.  Layers
+    of a network are alike, and ask for the same points again."""
     random, quarter = np.random.default_rng((seed, at)), _POINTS // 4
     even = random.uniform(low, high, quarter)
     even[:_ENDS] = random.choice([low, high], _ENDS)
@@ -297,19 +305,3 @@ def round_to_half(value: np.ndarray, least: float) -> np.ndarray:
 def grows_beyond_half(found: np.ndarray) -> bool:
     """Return whether some of these results are beyond the largest half, or none."""
     return not bool((np.abs(found[~np.isnan(found)]) <= HALF_MAX).all())
-
-
-def is_tiny(size: float) -> bool:
-    """Return whether numbers that are usually of this size have few digits left in half."""
-    return 0 < size < HALF_NORMAL
-
-
-def _distinct_loads(value: Any) -> list[Any]:
-    """Return an expression's loads, one for each element; not those in indices of loads."""
-    found: dict[int, list[Any]] = {}
-    loads = (part for part in parts_of(value, operands_of) if isinstance(part, tvm.ir.TensorLoad))
-    for load in loads:
-        alike = found.setdefault(structural_hash(load), [])
-        if not any(structural_equal(load, other) for other in alike):
-            alike.append(load)
-    return [load for alike in found.values() for load in alike]

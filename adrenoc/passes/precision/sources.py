@@ -19,10 +19,9 @@ from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node, Tensor, find_loa
 from adrenoc.ir.half import HALF_MAX, HALF_NORMAL, explain_not_half
 from adrenoc.kernels.body_cost import parts_of_kind
 from adrenoc.kernels.families.operators import changed_input, gives, is_kind, terms_of
-from adrenoc.kernels.families.shared.operator import Kind, Numbers
-from adrenoc.kernels.families.shared.typical import NotKnownError
+from adrenoc.kernels.families.shared.operator import Kind, NotKnownError, Numbers
 from adrenoc.passes.precision.analysis import ANY, Analysis, Interval
-from adrenoc.passes.precision.probe import LARGE, ExprProbe, ValueRange, grows_beyond_half, is_tiny
+from adrenoc.passes.precision.probe import LARGE, ExprProbe, ValueRange, grows_beyond_half
 
 WHOLE_IN_HALF = 2048.0
 """Whole numbers up to this are what they are in half."""
@@ -64,11 +63,6 @@ class Source:
     """Whether it is such a transform, or a move, of sound: at most one, or 32768."""
     of_spectrum: bool = False
     """Whether it grows with sizes of such a transform, through layers and activations that do."""
-
-    @property
-    def is_bounded(self) -> bool:
-        """Return whether its numbers are at most as large as those of a network."""
-        return self.origin in (Origin.LEARNED, Origin.EXACT) or self.span.most <= LARGE
 
     @property
     def is_transform(self) -> bool:
@@ -318,11 +312,11 @@ def _why_written(body: Body, operands: list[Source], found: np.ndarray, size: fl
     if operands and all(source.origin is not Origin.LEARNED for source in operands):
         return next((source.why for source in operands if source.why), OF_INPUTS)
     for source in operands:
-        if not source.is_bounded:
+        if source.origin not in (Origin.LEARNED, Origin.EXACT) and source.span.most > LARGE:
             return source.why or "it reads inputs of any size"
     if grows_beyond_half(found):
         return GROWS
-    if is_tiny(size):
+    if 0 < size < HALF_NORMAL:
         return f"it is about {size:.1g}: half loses digits below {HALF_NORMAL:.2g}"
     return ""
 

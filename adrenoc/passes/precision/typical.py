@@ -21,7 +21,7 @@ from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.ir.graph import PROLOGUE_SHAPE, Body, Graph, Node, Tensor
 from adrenoc.kernels.body_cost import parts_of_kind
 from adrenoc.kernels.families.operators import OPERATORS
-from adrenoc.kernels.families.shared.typical import NotKnownError, TypicalRun, one_of
+from adrenoc.kernels.families.shared.operator import NotKnownError, TypicalRun, one_of
 from adrenoc.passes.analyse.scalar_body import COMPARISONS
 from adrenoc.passes.analyse.scalar_body import evaluate as evaluate_expression
 
@@ -190,7 +190,24 @@ class _Run:
         """Find a node's numbers; the largest size of them."""
         shape = self._graph.tensors[node.output].shape
         try:
-            found = self._run_node(node)
+            found = None
+            if node.prologue is not None:
+                first = node.attrs.get(PROLOGUE_SHAPE, self._graph.tensors[node.inputs[0]].shape)
+                found = _short(evaluate(node.prologue, first, self.tensor, {}))
+            operator = OPERATORS.get(node.op)
+            if operator is not None and operator.typical is not None:
+                data = self.tensor(node.inputs[0]) if found is None else found
+                run = TypicalRun(graph=self._graph, numbers=self.tensor)
+                found = operator.typical(run, node, data)
+            elif node.body is not None:
+                found = self._evaluate(node, node.body, {})
+            else:
+                raise NotKnownError
+            if node.epilogue is not None:
+                more = {
+                    Node.RESULT: _short(np.nan_to_num(found, nan=1.0, posinf=_VAST, neginf=-_VAST))
+                }
+                found = self._evaluate(node, node.epilogue, more)
             if found.ndim != 1 + len(shape) or np.isnan(found).any():
                 raise NotKnownError
         except NotKnownError:
@@ -203,25 +220,6 @@ class _Run:
         if name not in self._known:
             self._known[name] = _draw_given(self._graph.tensors[name])
         return self._known[name]
-
-    def _run_node(self, node: Node) -> np.ndarray:
-        made = None
-        if node.prologue is not None:
-            first = node.attrs.get(PROLOGUE_SHAPE, self._graph.tensors[node.inputs[0]].shape)
-            made = _short(evaluate(node.prologue, first, self.tensor, {}))
-        operator = OPERATORS.get(node.op)
-        if operator is not None and operator.typical is not None:
-            data = self.tensor(node.inputs[0]) if made is None else made
-            run = TypicalRun(graph=self._graph, numbers=self.tensor)
-            made = operator.typical(run, node, data)
-        elif node.body is not None:
-            made = self._evaluate(node, node.body, {})
-        else:
-            raise NotKnownError
-        if node.epilogue is not None:
-            more = {Node.RESULT: _short(np.nan_to_num(made, nan=1.0, posinf=_VAST, neginf=-_VAST))}
-            made = self._evaluate(node, node.epilogue, more)
-        return made
 
     def _evaluate(self, node: Node, body: Body, more: dict[str, np.ndarray]) -> np.ndarray:
         """Compute an expression; of one tensor of floats, find how far it moves with that, too."""

@@ -28,9 +28,7 @@ class _MixedError(Exception):
 
 def find_batch(graph: Graph, inputs: Sequence[str]) -> tuple[dict[str, Along], str]:
     """Return how the batch, axis 0 of `inputs`, lies in each output; and why it is not filled up.
-
-    The reason is empty where each element is computed by itself.
-    """
+    The reason is empty where each element is computed by itself."""
     extents = {graph.tensors[name].shape[0] for name in inputs}
     if len(extents) != 1:
         return {}, f"the inputs {', '.join(inputs)} have batches of {sorted(extents)}"
@@ -91,23 +89,16 @@ class _Walk:
             return True
         along = self.along.get(name)
         if along is None:
-            return self._is_the_same_for_all(name, load, element)
+            value = self.graph.tensors[name].value
+            variables = parts_of_kind(element, Var)
+            for axis, index in enumerate(load.indices):
+                if not any(v.same_as(w) for v in parts_of_kind(index, Var) for w in variables):
+                    continue
+                if value is None or _repeated(value, axis, self.batch) is None:
+                    return False
+            return True
         read = tirx.floordiv(load.indices[along.axis], along.factor)
         return bool(analyzer.can_prove_equal(read, element))
-
-    def _is_the_same_for_all(self, name: str, load: Any, element: Any) -> bool:
-        """Return whether a constant gives each element of the batch the same.
-
-        One that is as long as the batch may hold something else where the batch is shorter.
-        """
-        value = self.graph.tensors[name].value
-        variables = parts_of_kind(element, Var)
-        for axis, index in enumerate(load.indices):
-            if not any(v.same_as(w) for v in parts_of_kind(index, Var) for w in variables):
-                continue
-            if value is None or _repeated(value, axis, self.batch) is None:
-                return False
-        return True
 
 
 def batch_free_constants(graph: Graph, batch: int) -> list[str]:

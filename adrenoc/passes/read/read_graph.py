@@ -16,30 +16,110 @@ Write constants of one element into the expressions that read them: no argument,
 
 Before -> after:
     max(lv[i, j, k, l], const3[])       max(lv[i, j, k, l], 0.0)
+
+`--set forbid=cpu` or `forbid=buffer` turn a step down the ladder into an error.  For builds that
+must not slow down in silence: the error names every operator that would take the step, and why.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from tvm_ffi.structural import structural_map
 
-from adrenoc.base.decision import DecisionLog
-from adrenoc.base.errors import CompileError
+from adrenoc.base.decision import Decision, DecisionLog
+from adrenoc.base.errors import CompileError, TargetError
+from adrenoc.base.text.spelling import did_you_mean, list_first
 from adrenoc.base.tvmapi import tirx, tvm
 from adrenoc.importers.relax.values import array_view
 from adrenoc.ir.graph import Body, Graph, Node, Tensor
-from adrenoc.ir.layout import default_layout
-from adrenoc.kernels.families.operators import OF_RELAX
+from adrenoc.ir.layout import Memory, default_layout
+from adrenoc.kernels.families.operators import OF_RELAX, OPERATORS
 from adrenoc.kernels.families.shared.operator import Operator
 from adrenoc.passes.analyse.cpu_nodes import cpu_nodes, region_nodes, wide_dtype
 from adrenoc.passes.analyse.scalar_body import NotScalarError, ScalarBlock, blocks_of
 from adrenoc.passes.context import Context
 from adrenoc.passes.read.expansions import EXPANSIONS
 from adrenoc.passes.read.fold_nests import FOLD_NESTS, fields_of, is_mirror, mirror_nest
+from adrenoc.target.gpu import OPERATOR, describe_quirk
+from adrenoc.target.target import Target
+
+
+def avoid_decisions(target: Target) -> Iterator[Decision]:
+    """Yield a decision for each thing that is left out."""
+    for word, reason in target.avoided.items():
+        yield Decision(subject=target.title, taken=f"without {word}", reason=reason)
+    if target.own is None:
+        return
+    for quirk in target.gpu.quirks:
+        bounds = (
+            ("work-groups", quirk.work_group_items_below, "threads"),
+            ("images", quirk.image_extent_below, "texels a side"),
+            ("local memory", quirk.local_bytes_below, "bytes"),
+        )
+        for what, below, unit in bounds:
+            if below is not None:
+                taken = f"{what} of less than {below} {unit}"
+                yield Decision(subject=target.title, taken=taken, reason=describe_quirk(quirk))
+        if quirk.banned_work_groups:
+            shapes = ", ".join(" x ".join(map(str, g)) for g in quirk.banned_work_groups)
+            taken = f"no work-groups of {shapes}"
+            yield Decision(subject=target.title, taken=taken, reason=describe_quirk(quirk))
+
+
+def avoided_operators(target: Target) -> dict[str, str]:
+    """Return operator -> why the target is to do without its kernels."""
+    found = {}
+    for word, reason in target.avoided.items():
+        kind, _, name = word.partition(":")
+        if kind != OPERATOR:
+            continue
+        if name not in OPERATORS:
+            raise TargetError(
+                f'{target.title} avoids the unknown operator "{name}"'
+                f"{did_you_mean(name, list(OPERATORS))} ({reason}), expected one of "
+                + ", ".join(OPERATORS),
+                hint="adrenoc device verify -o device.json makes a report of this version",
+            )
+        found[name] = reason
+    return found
+
+
+def forbid_cpu(graph: Graph, context: Context) -> Graph:
+    """Refuse operators on the CPU where the options forbid them."""
+    if "cpu" in context.options.forbid:
+        found = (node.output for node in graph.nodes if node.is_on_cpu)
+        _refuse(found, "the CPU", "cpu", context.log)
+    return graph
+
+
+def forbid_buffers(graph: Graph, context: Context) -> Graph:
+    """Refuse operators that write to a buffer, other than to the graph's own outputs."""
+    if "buffer" in context.options.forbid:
+        found = (
+            node.output
+            for node in graph.nodes
+            if node.output not in graph.output_names
+            and graph.placements[node.output].memory in (Memory.BLOCKED, Memory.PLAIN)
+        )
+        _refuse(found, "a buffer", "buffer", context.log)
+    return graph
+
+
+def _refuse(names: Iterable[str], place: str, word: str, log: DecisionLog) -> None:
+    offenders = []
+    for name in names:
+        reasons = [f"{d.taken}: {d.reason}" for d in log.find(name)]
+        offenders.append(f"{name} ({reasons[-1] if reasons else 'its values are no floats'})")
+    if offenders:
+        raise CompileError(
+            f"{len(offenders)} operators would run on {place}, which forbid={word} rules out: "
+            + list_first(offenders),
+            hint=f"adrenoc compile MODEL --explain, without forbid={word}",
+        )
 
 
 def refusal(node: Node, operator: Operator, tensors: Mapping[str, Tensor]) -> str | None:
@@ -69,11 +149,7 @@ def read_graph(
     *,
     avoided: Mapping[str, str] = MappingProxyType({}),
 ) -> Graph:
-    """Read a function of a simplified Relax module; `avoided` operators do not stay whole.
-
-    Raises:
-        CompileError: an operator has no legalisation, or a shape is not static.
-    """
+    """Read a function of a simplified Relax module; `avoided` operators do not stay whole."""
     return _Reader(module, log, avoided).read(function)
 
 
@@ -117,7 +193,10 @@ class _Reader:
             args = [self._name_of(a) for a in call.args[1].fields]
             self._read_prim_func(var, self.module[call.args[0]], args, call.args[0].name_hint)
         elif name == "relax.call_dps_packed":
-            self._read_region(var, call)
+            # A region of CLML: its function stands in the module under the name that is called.
+            arguments = [self._name_of(a) for a in call.args[1].fields]
+            results = self._declare_results(var)
+            self.nodes += region_nodes(str(call.args[0].global_symbol), arguments, results)
         elif (refused := self._keep_whole(var, call, name)) is not None:
             self._read_apart(var, call, name, refused)
 
@@ -128,7 +207,12 @@ class _Reader:
             how = "as a plain loop nest" if parts is None else "in parts"
             self.log.add(var.name, f"{OF_RELAX[name].name} {how}", refused)
         if parts is not None:
-            self._read_parts(var, call, parts)
+            for param, arg in zip(parts.params, call.args, strict=True):
+                self.names[param] = self._names_of(arg)
+            for block in parts.body.blocks:
+                for binding in block.bindings:
+                    self._read_binding(binding)
+            self.names[var] = self._names_of(parts.body.body)
         elif (nest := mirror_nest if is_mirror(call, name) else FOLD_NESTS.get(name)) is not None:
             args = [self._name_of(a) for a in call.args]
             self._read_prim_func(var, nest(call), args, name.removeprefix("relax."))
@@ -136,12 +220,6 @@ class _Reader:
             func, operands = self._legalise_once(call, name, var.name)
             args = [self._name_of(operand) for operand in operands]
             self._read_prim_func(var, func, args, name.removeprefix("relax."))
-
-    def _read_region(self, var: Any, call: Any) -> None:
-        """A region of CLML: its function stands in the module under the name that is called."""
-        arguments = [self._name_of(a) for a in call.args[1].fields]
-        results = self._declare_results(var)
-        self.nodes += region_nodes(str(call.args[0].global_symbol), arguments, results)
 
     def _declare_results(self, var: Any) -> list[str]:
         """Return the tensors that a call gives, one or a tuple."""
@@ -155,10 +233,8 @@ class _Reader:
         return outputs
 
     def _keep_whole(self, var: Any, call: Any, name: str) -> str | None:
-        """Keep an operator of a family as one node, unless it is a case that no rule covers.
-
-        None where it is kept; else why a case is not, empty for what no family has.
-        """
+        """Keep an operator of a family as one node, unless it is a case that no rule covers.  None
+        where it is kept; else why a case is not, empty for what no family has."""
         whole = OF_RELAX.get(name)
         if whole is None or not _is_tensor(var):
             return ""
@@ -176,21 +252,9 @@ class _Reader:
             self.nodes.append(node)
         return reason
 
-    def _read_parts(self, var: Any, call: Any, parts: Any) -> None:
-        """Read an operator as the simpler ones that it is made of, a function of its arguments."""
-        for param, arg in zip(parts.params, call.args, strict=True):
-            self.names[param] = self._names_of(arg)
-        for block in parts.body.blocks:
-            for binding in block.bindings:
-                self._read_binding(binding)
-        self.names[var] = self._names_of(parts.body.body)
-
     def _legalise_once(self, call: Any, name: str, where: str) -> tuple[Any, list[Any]]:
-        """Return an operator's TIR function and the operands that it takes.
-
-        Most calls of a network are like an earlier one: theirs is its function with variables of
-        its own.
-        """
+        """Return an operator's TIR function and the operands that it takes.  Most calls of a
+        network are like an earlier one: theirs is its function with variables of its own."""
         leaves = [a for arg in call.args for a in getattr(arg, "fields", (arg,))]
         key = (name, repr(_attrs(call.attrs)), *(self._kind_of(leaf, leaves) for leaf in leaves))
         if key in self.legalised:
@@ -252,7 +316,10 @@ class _Reader:
             self.nodes.extend(cpu_nodes(func, args, outputs, op=op, reason=reason, log=self.log))
         for block in blocks:
             if block.target not in buffers:
-                temporary = self._make_unused_name(f"{var.name}_{block.target.name}")
+                name = f"{var.name}_{block.target.name}"
+                temporary = name
+                while temporary in self.tensors:
+                    temporary = f"{name}_{next(self.numbers)}"
                 buffers[block.target] = temporary
                 self.tensors[temporary] = Tensor(
                     name=temporary,
@@ -279,13 +346,6 @@ class _Reader:
             )
 
     # Tensors and names
-
-    def _make_unused_name(self, name: str) -> str:
-        """Return a tensor name that is not taken: TVM gives two buffers of a function the same."""
-        found = name
-        while found in self.tensors:
-            found = f"{name}_{next(self.numbers)}"
-        return found
 
     def _declare(self, var: Any, name: str) -> str:
         self.names[var] = name

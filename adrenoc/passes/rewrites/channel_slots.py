@@ -297,10 +297,8 @@ def _agree(var: relax.Var, value: relax.Call, orders: Orders, read: Sequence[Slo
 def reorder_call(
     value: relax.Call, orders: Orders, made: Slots | None, env: Mapping[relax.Var, relax.Var]
 ) -> relax.Call:
-    """Return the call on tensors that lie in these orders, with constants to match.
-
-    `made` is the order of its result, `env` the tensors as they are now.
-    """
+    """Return the call on tensors that lie in these orders, with constants to match.  `made` is the
+    order of its result, `env` the tensors as they are now."""
     args = [env.get(arg, arg) if isinstance(arg, relax.Var) else arg for arg in value.args]
     if is_conv(value):
         return _conv(value, args, orders.get(value.args[0]), made)

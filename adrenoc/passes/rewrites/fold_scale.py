@@ -136,7 +136,10 @@ class _Folder:
         call = linear.value
         kind = op_name(call)
         if kind == "relax.multiply":
-            return self._scale_product(linear, factor)
+            below, constant = self._constant_operand(linear)
+            both = None if below is None else _product(constant, factor)
+            place = self.where[linear.var]
+            return both is not None and self._emit(place, linear, "relax.multiply", below, both)
         weight = constant_value(call.args[1]) if kind in _LINEAR else None
         shape = static_shape(linear.var)
         if weight is None or shape is None or (kind == "relax.matmul" and weight.ndim < 2):
@@ -163,19 +166,10 @@ class _Folder:
         )
         return True
 
-    def _scale_product(self, product: Binding, factor: np.ndarray) -> bool:
-        """Multiply the constant of a product by `factor`."""
-        below, constant = self._constant_operand(product)
-        both = None if below is None else _product(constant, factor)
-        place = self.where[product.var]
-        return both is not None and self._emit(place, product, "relax.multiply", below, both)
-
 
 def _product(value: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
     """Return the product of two constants; None where one after the other may give other numbers.
-
-    What they multiply may be as small as their product is large.
-    """
+    What they multiply may be as small as their product is large."""
     with np.errstate(over="ignore", under="ignore"):
         both = np.asarray(value * factor).astype(value.dtype)
     lost = both.size == 1 and not both.any() and value.any() and factor.any()

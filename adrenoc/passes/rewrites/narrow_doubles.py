@@ -55,7 +55,18 @@ _Found = dict[relax.Var, _Product]
 def narrow_doubles(flat: FlatFunction) -> None:
     """Compute what is described above in single precision, in place."""
     found = _find(flat)
-    _keep_safe(flat, found)
+    count = -1
+    while count != len(found):
+        count = len(found)
+        kept = set(variables(flat.result))
+        for binding in reversed(flat.bindings):
+            var, reads = binding.var, list(variables(binding.value))
+            left = any(_is_double(v) and v not in found for v in reads)
+            if var in found and (var in kept or left):
+                del found[var]
+            if var not in found:
+                ends = op_name(binding.value) == "relax.astype" and dtype_of(var) in _EXACT
+                kept.update(v for v in reads if not (ends and v in found and found[v].made))
     rounds = [b.var for b in flat.bindings if b.var in found and op_name(b.value) == "relax.round"]
     if not rounds:
         return
@@ -128,25 +139,6 @@ def _multiply(call: relax.Call, found: _Found) -> _Product | None:
     size = np.abs(factor[factor != 0])
     held = np.isfinite(factor).all() and ((size > limits.tiny) & (size < limits.max)).all()
     return _Product(bases=bases, factor=np.asarray(factor)) if held else None
-
-
-def _keep_safe(flat: FlatFunction, found: _Found) -> None:
-    """Leave in double what anything else reads, and what reads anything else in double.
-
-    Out of them leads a conversion of a rounding, or of a sum.
-    """
-    count = -1
-    while count != len(found):
-        count = len(found)
-        kept = set(variables(flat.result))
-        for binding in reversed(flat.bindings):
-            var, reads = binding.var, list(variables(binding.value))
-            left = any(_is_double(v) and v not in found for v in reads)
-            if var in found and (var in kept or left):
-                del found[var]
-            if var not in found:
-                ends = op_name(binding.value) == "relax.astype" and dtype_of(var) in _EXACT
-                kept.update(v for v in reads if not (ends and v in found and found[v].made))
 
 
 def _rewrite(flat: FlatFunction, found: _Found) -> None:

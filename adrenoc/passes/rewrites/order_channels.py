@@ -94,7 +94,19 @@ class OrderPlan:
     def settle(self) -> bool:
         """Find orders that everything can do with; whether any are left."""
         while True:
-            self._find_bins()
+            live = set(variables(self.flat.result))
+            bins = {var for var in live if var in self.moves}
+            for binding in reversed(self.flat.bindings):
+                if binding.var not in live:
+                    continue
+                if binding.var in self.moves:
+                    read = {root for root, _ in self.moves[binding.var].units}
+                else:
+                    read = set(variables(binding.value))
+                live |= read
+                bins |= {var for var in read if var in self.moves}
+            self.live = live
+            self.bins = [b.var for b in self.flat.bindings if b.var in bins]
             if not any(map(self._is_needed, self.bins)):
                 return False
             given_up = self._conflicts() or self._useless()
@@ -114,22 +126,6 @@ class OrderPlan:
         return True
 
     # What is moved
-
-    def _find_bins(self) -> None:
-        """Moved tensors that something reads which does not move them on."""
-        live = set(variables(self.flat.result))
-        bins = {var for var in live if var in self.moves}
-        for binding in reversed(self.flat.bindings):
-            if binding.var not in live:
-                continue
-            if binding.var in self.moves:
-                read = {root for root, _ in self.moves[binding.var].units}
-            else:
-                read = set(variables(binding.value))
-            live |= read
-            bins |= {var for var in read if var in self.moves}
-        self.live = live
-        self.bins = [b.var for b in self.flat.bindings if b.var in bins]
 
     def _is_needed(self, var: relax.Var) -> bool:
         """Return whether a bin would take a kernel as it is: a range begins within a block."""

@@ -58,25 +58,6 @@ Join = Callable[[relax.Expr, int], relax.Expr]
 _JOINS: dict[str, Join] = {"relax.concat": relax.op.concat, "relax.stack": relax.op.stack}
 
 
-def nest_concats(flat: FlatFunction) -> None:
-    """Nest the concatenations of `flat` that have too many operands, in place."""
-    bindings: list[Binding] = []
-    for binding in flat.bindings:
-        value, join = binding.value, _join_of(binding.value)
-        parts = list(value.args[0].fields) if join is not None else []
-        if join is not None and len(parts) > MOST_PARTS and len(parts) > _most(parts, value):
-            reason = f"it has {len(parts)} operands: too many arguments for one kernel"
-            taken = f"concatenated in groups of {MOST_PARTS}"
-            flat.log.add(flat.name(binding.var), taken, reason)
-            axis = _axis(binding)
-            while len(parts) > MOST_PARTS:
-                parts = _group_parts(flat, binding, parts, join, bindings)
-                join = relax.op.concat  # what was stacked has the axis
-            value = relax.op.concat(relax.Tuple(parts), axis)
-        bindings.append(Binding(var=binding.var, value=value))
-    flat.bindings = bindings
-
-
 def _join_of(value: relax.Expr) -> Join | None:
     """Return the operator by which `value` joins the fields of a tuple."""
     named = isinstance(value, relax.Call) and isinstance(value.args[0], relax.Tuple)
@@ -154,11 +135,7 @@ def parts_within(call: relax.Call, joined: relax.Call) -> list[relax.Expr]:
 
 
 def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, DecisionLog]:
-    """Simplify `main` of `module`; return it with what was decided.
-
-    Raises:
-        UnsupportedOperatorError: it holds control flow or run-time shapes.
-    """
+    """Simplify `main` of `module`; return it with what was decided."""
     flat = flatten(module["main"])
     _Cleaner(flat).run()
     dropped = flat.drop_unused()
@@ -167,7 +144,21 @@ def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, DecisionLog]:
     narrow_doubles(flat)
     join_layer_norms(flat)
     fold_scales(flat)
-    nest_concats(flat)
+    bindings: list[Binding] = []
+    for binding in flat.bindings:
+        value, join = binding.value, _join_of(binding.value)
+        parts = list(value.args[0].fields) if join is not None else []
+        if join is not None and len(parts) > MOST_PARTS and len(parts) > _most(parts, value):
+            reason = f"it has {len(parts)} operands: too many arguments for one kernel"
+            taken = f"concatenated in groups of {MOST_PARTS}"
+            flat.log.add(flat.name(binding.var), taken, reason)
+            axis = _axis(binding)
+            while len(parts) > MOST_PARTS:
+                parts = _group_parts(flat, binding, parts, join, bindings)
+                join = relax.op.concat  # what was stacked has the axis
+            value = relax.op.concat(relax.Tuple(parts), axis)
+        bindings.append(Binding(var=binding.var, value=value))
+    flat.bindings = bindings
     main, _ = rebuild(flat)
     return replace_main(module, main), flat.log
 
@@ -220,7 +211,9 @@ class _Cleaner:
                 self._keep(var, value)
             else:
                 self._env[var] = value
-                self._pass_name_on(var, value)
+                anonymous = isinstance(value, relax.Var) and value in self._values
+                if anonymous and _ANONYMOUS.match(value.name) and not _ANONYMOUS.match(var.name):
+                    self.flat.aliases.setdefault(value, var.name)
             return
         if isinstance(var.ty, relax.TensorType):
             folded = fold_call(value, var)
@@ -239,12 +232,6 @@ class _Cleaner:
             self._keep(var, result)
         else:
             self._env[var] = result
-
-    def _pass_name_on(self, var: relax.Var, value: relax.Expr) -> None:
-        """Call an anonymous variable by the name of the one that is bound to it."""
-        anonymous = isinstance(value, relax.Var) and value in self._values
-        if anonymous and _ANONYMOUS.match(value.name) and not _ANONYMOUS.match(var.name):
-            self.flat.aliases.setdefault(value, var.name)
 
 
 Rule = Callable[[_Cleaner, relax.Var, relax.Call], relax.Expr]
@@ -280,10 +267,6 @@ def _axes_of_permute(call: relax.Call) -> list[int]:
     rank = len(static_shape(call.args[0]) or ())
     axes = call.attrs.axes
     return [int(a) % rank for a in axes] if axes is not None else list(range(rank))[::-1]
-
-
-def _astype(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
-    return call.args[0] if dtype_of(call.args[0]) == dtype_of(var) else call
 
 
 def _beside(var: relax.Var, call: relax.Call, element: float) -> relax.Expr | None:
@@ -380,9 +363,7 @@ def _concat(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
 
 def _strided_slice(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> relax.Expr:
     """Loops that are written out set one row after the other of what a concatenation made.
-
-    concat(concat(a, b, c)[:1], d, concat(a, b, c)[2:]) -> concat(a, d, c)
-    """
+    concat(concat(a, b, c)[:1], d, concat(a, b, c)[2:]) -> concat(a, d, c)"""
     source = call.args[0]
     if any(step != 1 for step in slice_bounds(call)[3]):
         return call
@@ -464,7 +445,9 @@ _TUPLES: dict[str, Callable[[_Cleaner, relax.Var, relax.Call], list[relax.Expr] 
 
 _RULES: dict[str, Rule] = {
     "relax.add": _neutral(0.0),
-    "relax.astype": _astype,
+    "relax.astype": lambda _cleaner, var, call: (
+        call.args[0] if dtype_of(call.args[0]) == dtype_of(var) else call
+    ),
     "relax.broadcast_to": _broadcast,
     "relax.concat": _concat,
     "relax.divide": _divide,

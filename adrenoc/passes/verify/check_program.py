@@ -20,7 +20,7 @@ from adrenoc.bundle.manifest import MemorySlot
 from adrenoc.ir.graph import ALLOC, CLML, CPU, Graph, Node
 from adrenoc.ir.layout import GLOBAL, POOL, TEXTURE, Memory, OperandSpec
 from adrenoc.ir.program import Program, Step
-from adrenoc.passes.lower.emit_relax import IMAGE_IN_POOL
+from adrenoc.passes.lower.lower import IMAGE_IN_POOL
 from adrenoc.passes.lower.plan_memory import PoolPlace, Storage, size_bytes
 from adrenoc.passes.verify.check_graph import check_image
 from adrenoc.target.gpu import Limits
@@ -31,11 +31,7 @@ SLOT, INPUT, OUTPUT, PARAM = "slot", "input", "output", "param"
 
 
 def place_of(program: Program, storage: Storage, name: str) -> Place:
-    """Return the memory that a launch is given for a tensor or param.
-
-    Raises:
-        DefectError: there is none.
-    """
+    """Return the memory that a launch is given for a tensor or param."""
     if name in program.params:
         return PARAM, name
     graph = program.graph
@@ -52,11 +48,7 @@ def place_of(program: Program, storage: Storage, name: str) -> Place:
 
 
 def check_storage(program: Program, storage: Storage, limits: Limits) -> None:
-    """Follow the plan through all steps.
-
-    Raises:
-        DefectError: naming the step, the tensor and the slot.
-    """
+    """Follow the plan through all steps."""
     for name, slot in storage.slot_of.items():
         if not 0 <= slot < len(storage.plan.slots):
             raise DefectError(f"{name} is in slot {slot} of {len(storage.plan.slots)}")
@@ -195,11 +187,7 @@ def _name_step(step: Step) -> str:
 def check_place(
     name: str, spec: OperandSpec, place: PoolPlace, slot: MemorySlot, limits: Limits
 ) -> None:
-    """Hold a place against the image that lies there, its slot and the target.
-
-    Raises:
-        DefectError: the image does not fit, or no device makes one there.
-    """
+    """Hold a place against the image that lies there, its slot and the target."""
     if spec.memory is not Memory.TEXTURE or slot.scope != POOL:
         raise DefectError(f"{name}, in {spec.scope}, is at {place} of a slot in {slot.scope}")
     layers, rows, columns, lanes = spec.physical
@@ -236,11 +224,7 @@ GPU = "gpu"
 
 
 def check_kernels(program: Program, limits: Limits) -> None:
-    """Every kernel fits the target.
-
-    Raises:
-        DefectError: naming the kernel and the limit.
-    """
+    """Every kernel fits the target."""
     for kernel in program.kernels.values():
         arguments = len(kernel.scopes)
         if refused := limits.refuse_group(kernel.launch.work_group):
@@ -255,11 +239,7 @@ def check_kernels(program: Program, limits: Limits) -> None:
 
 
 def check_launches(program: Program, limits: Limits) -> None:
-    """Each step reads and writes what its node does, by a kernel made for such memory.
-
-    Raises:
-        DefectError: naming the step and the tensor.
-    """
+    """Each step reads and writes what its node does, by a kernel made for such memory."""
     graph = program.graph
     if len(graph.nodes) != len(program.steps):
         raise DefectError(f"{len(program.steps)} steps for {len(graph.nodes)} nodes")
@@ -267,7 +247,13 @@ def check_launches(program: Program, limits: Limits) -> None:
         _check_step(program, node, step)
         if step.place == GPU:
             _check_arguments(program, node, step)
-            _check_images(program, node, step, limits)
+            scopes = program.kernels[step.kernel].scopes
+            for images, most, what in (
+                (scopes[: -step.written].count(TEXTURE), limits.max_read_image_args, "reads"),
+                (scopes[-step.written :].count(TEXTURE), limits.max_write_image_args, "writes"),
+            ):
+                if images > most:
+                    raise DefectError(f"{node.name} {what} {images} images, at most {most}")
 
 
 def _check_step(program: Program, node: Node, step: Step) -> None:
@@ -307,17 +293,6 @@ def _check_arguments(program: Program, node: Node, step: Step) -> None:
             )
 
 
-def _check_images(program: Program, node: Node, step: Step, limits: Limits) -> None:
-    """The launch has no more images than the target allows."""
-    scopes = program.kernels[step.kernel].scopes
-    for images, most, what in (
-        (scopes[: -step.written].count(TEXTURE), limits.max_read_image_args, "reads"),
-        (scopes[-step.written :].count(TEXTURE), limits.max_write_image_args, "writes"),
-    ):
-        if images > most:
-            raise DefectError(f"{node.name} {what} {images} images, at most {most}")
-
-
 def spec_of(program: Program, name: str) -> OperandSpec:
     """Return a tensor or param as kernels see it."""
     param = program.params.get(name)
@@ -336,11 +311,7 @@ _STORAGE, _TENSOR = "relax.vm.alloc_storage", "relax.vm.alloc_tensor"
 
 
 def check_module(module: Any, program: Program, storage: Mapping[str, Storage]) -> None:
-    """Hold each function against its program; `storage` is by region, that of `main` under "".
-
-    Raises:
-        DefectError: naming the function and the launch.
-    """
+    """Hold each function against its program; `storage` is by region, that of `main` under ""."""
     known = {var.name_hint for var in module.get_global_vars()}
     for symbol, part in (("", program), *program.regions.items()):
         name = f"{symbol}_textures" if symbol else "main"
@@ -376,7 +347,21 @@ class _Reader:
         steps = (step for step in self.program.steps if step.place != ALLOC)
         for block in function.body.blocks:
             for binding in block.bindings:
-                self._follow(binding.var, binding.value, owners, steps)
+                operator = (
+                    getattr(getattr(binding.value, "op", None), "name", "")
+                    if _is_call(binding.value)
+                    else ""
+                )
+                if operator == _STORAGE:
+                    self._follow_storage(binding.var, binding.value)
+                elif operator == _TENSOR:
+                    self._follow_tensor(binding.var, binding.value, next(owners, None))
+                elif _is_call(binding.value) and _name_of(binding.value.op) == IMAGE_IN_POOL:
+                    self._follow_image(binding.var, binding.value, next(owners, None))
+                elif not (
+                    _is_call(binding.value) and _name_of(binding.value.op).endswith("_usable")
+                ):
+                    self._follow_launch(binding.value, next(steps, None))
         left = next(steps, None)
         if left is not None:
             raise DefectError(f"{self.name} does not launch {left.kernel or left.place}")
@@ -394,18 +379,6 @@ class _Reader:
                 if owner not in seen:
                     seen.add(owner)
                     yield owner
-
-    def _follow(self, var: Any, value: Any, owners: Iterator[str], steps: Iterator[Step]) -> None:
-        """One binding."""
-        operator = getattr(getattr(value, "op", None), "name", "") if _is_call(value) else ""
-        if operator == _STORAGE:
-            self._follow_storage(var, value)
-        elif operator == _TENSOR:
-            self._follow_tensor(var, value, next(owners, None))
-        elif _is_call(value) and _name_of(value.op) == IMAGE_IN_POOL:
-            self._follow_image(var, value, next(owners, None))
-        elif not (_is_call(value) and _name_of(value.op).endswith("_usable")):
-            self._follow_launch(value, next(steps, None))
 
     def _follow_storage(self, var: Any, call: Any) -> None:
         """All slots come first, in their order."""

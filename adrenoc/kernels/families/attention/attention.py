@@ -26,12 +26,13 @@ from adrenoc.kernels.families.shared.operator import (
     Kind,
     Numbers,
     Operator,
+    TypicalRun,
     channel_of_result,
+    one_of,
 )
-from adrenoc.kernels.families.shared.typical import TypicalRun, one_of
 from adrenoc.kernels.fused_bodies import ComputedAccess
 from adrenoc.kernels.walk import ACCUMULATOR, widen
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 _LEAST_TOTAL = 1e-30

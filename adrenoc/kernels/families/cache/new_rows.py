@@ -119,10 +119,8 @@ def _turn_neighbours(
 
 
 def known_position(builder: KernelBuilder, position: Access, token: Expr, rows: int) -> Expr:
-    """Return the row of new token number `token`, kept within the rows of the cache.
-
-    What fills up the last tokens of a prompt may lie beyond; it is not stored, nor read.
-    """
+    """Return the row of new token number `token`, kept within the rows of the cache.  What fills up
+    the last tokens of a prompt may lie beyond; it is not stored, nor read."""
     first = position.element([iconst(0)])
     row = minimum(cast(first, "int32") + token, iconst(rows - 1))
     return builder.let(maximum(row, iconst(0)), "position")
@@ -318,9 +316,7 @@ def tokens_of(shape: tuple[int, ...]) -> int:
 
 def append_rows_rule(context: RuleContext, node: Node) -> KernelCall:
     """Make the kernel of cache[0, head, position + token, :] = x[token, first + head * size :].
-
-    Inputs: the cache, new rows, the first row's number; perhaps constants (`OF_ROWS`).
-    """
+    Inputs: the cache, new rows, the first row's number; perhaps constants (`OF_ROWS`)."""
     cache, new, first, *others = node.inputs
     kernel = context.kernel(node, "append_rows")
     x, position = kernel.input(new), kernel.input(first)

@@ -139,16 +139,26 @@ class StepAttention:
     def emit(self) -> None:
         """Emit the mix of the rows of each part."""
         self._begin()
-        self._visit_rows()
+        builder, o, threads = self._builder, self._form, self._tile.threads
+        first: Expr = iconst(0)
+        if o.window:
+            first = maximum(self._position - iconst(o.window - 1), iconst(0))
+        first = builder.let(first, "seen")
+        count = self._position - first
+        share = builder.let(floordiv(count + iconst(self._splits - 1), self._splits), "share")
+        start = builder.let(first + self._split * share, "start")
+        end = builder.let(minimum(start + share, self._position), "end")
+        runs = floordiv(maximum(end - start, iconst(0)) + iconst(threads - 1), threads)
+        queries = self._hold_queries()
+        with builder.loop(builder.let(runs, "runs"), "run", rolled=True) as run:
+            self._visit(queries, builder.let(start + run * iconst(threads), "at"), end)
         self._write_part()
 
     # The heads of its queries, and of the new key
 
     def _share_heads(self, count: int) -> None:
-        """Make ready the blocks of the query heads of a group, then those of the key's head.
-
-        Read all, wait, then make each ready: half of what a rotation reads is another's.
-        """
+        """Make ready the blocks of the query heads of a group, then those of the key's head.  Read
+        all, wait, then make each ready: half of what a rotation reads is another's."""
         builder = self._builder
         for item, inside in self._items(count):
             with builder.when(inside):
@@ -285,22 +295,6 @@ class StepAttention:
         return score + pack_numbers(added)[0]
 
     # The rows before it
-
-    def _visit_rows(self) -> None:
-        """Go over the rows of this part, as many at a time as there are threads."""
-        builder, o, threads = self._builder, self._form, self._tile.threads
-        first: Expr = iconst(0)
-        if o.window:
-            first = maximum(self._position - iconst(o.window - 1), iconst(0))
-        first = builder.let(first, "seen")
-        count = self._position - first
-        share = builder.let(floordiv(count + iconst(self._splits - 1), self._splits), "share")
-        start = builder.let(first + self._split * share, "start")
-        end = builder.let(minimum(start + share, self._position), "end")
-        runs = floordiv(maximum(end - start, iconst(0)) + iconst(threads - 1), threads)
-        queries = self._hold_queries()
-        with builder.loop(builder.let(runs, "runs"), "run", rolled=True) as run:
-            self._visit(queries, builder.let(start + run * iconst(threads), "at"), end)
 
     def _hold_queries(self) -> list[list[Expr]]:
         """Return for each query head the blocks that this thread multiplies keys by."""

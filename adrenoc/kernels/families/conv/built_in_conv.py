@@ -50,8 +50,12 @@ from adrenoc.kernels.families.shared.conv_geometry import (
     ConvWork,
     Route,
 )
-from adrenoc.kernels.families.shared.conv_weights import HALVES_A_LOAD, pack_uniform, view_words
-from adrenoc.kernels.families.shared.integers import WORD_BYTES
+from adrenoc.kernels.families.shared.conv_weights import (
+    HALVES_A_LOAD,
+    WORD_BYTES,
+    pack_uniform,
+    view_words,
+)
 from adrenoc.kernels.families.shared.machine import (
     Column,
     Machine,

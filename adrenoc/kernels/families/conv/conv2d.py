@@ -36,8 +36,8 @@ from adrenoc.kernels.fused_bodies import Epilogue
 from adrenoc.kernels.statements import Registers, all_of
 from adrenoc.kernels.walk import RunSums, add_products, adds_in_runs, total_dtype
 from adrenoc.kernels.weights import group_window
-from adrenoc.target.cost.conv_cost import ConvTextureCost
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.conv_cost import ConvTextureCost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 UNROLLED_TAPS = 3

@@ -47,11 +47,13 @@ from adrenoc.kernels.families.shared.conv_geometry import (
     conv_work,
 )
 from adrenoc.kernels.families.shared.conv_weights import (
+    WORD_BYTES,
     declare_run,
     has_texel_weights,
     pack_uniform,
+    split_bias,
+    suits_dot,
 )
-from adrenoc.kernels.families.shared.integers import WORD_BYTES, split_bias, suits_dot
 from adrenoc.kernels.families.shared.machine import (
     MOST_KNOWN,
     Column,

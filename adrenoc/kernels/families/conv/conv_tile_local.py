@@ -34,8 +34,8 @@ from adrenoc.kernels.families.shared.machine import (
     smaller,
 )
 from adrenoc.kernels.weights import whole_k_steps
-from adrenoc.target.cost.conv_cost import ConvLocalCost
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.conv_cost import ConvLocalCost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 

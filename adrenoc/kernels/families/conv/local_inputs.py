@@ -39,7 +39,7 @@ from adrenoc.kernels.families.shared.conv_geometry import (
     RowPlan,
     _strides,
 )
-from adrenoc.kernels.families.shared.integers import SIXTEEN
+from adrenoc.kernels.families.shared.conv_weights import SIXTEEN
 from adrenoc.kernels.weights import whole_k_steps
 
 Normalise = Callable[[Expr, Expr, Expr, Expr], Expr]

@@ -55,7 +55,7 @@ from adrenoc.kernels.families.shared.conv_weights import (
     vectors_a_load,
     vectors_held,
 )
-from adrenoc.kernels.families.shared.dealt_sums import GroupMeans
+from adrenoc.kernels.families.shared.rows import GroupMeans
 from adrenoc.kernels.fused_bodies import Epilogue, Finished
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR
@@ -263,11 +263,8 @@ class _Kernel:
         sums: Registers,
         partial: Registers,
     ) -> None:
-        """All multiply-adds of some pixels.
-
-        A total in halves is rounded with each number that is added to it, so the products of a
-        part are added up first.
-        """
+        """All multiply-adds of some pixels.  A total in halves is rounded with each number that is
+        added to it, so the products of a part are added up first."""
         builder, tile = self.b, self.tile
         row, col = builder.share(row, "y"), builder.share(col, "x")
         of_band = LANES * tile.out_blocks

@@ -226,9 +226,7 @@ def divide_by_constant(
     builder: Statements, value: Expr, divisor: int, most: int, hints: tuple[str, str]
 ) -> tuple[Expr, Expr]:
     """Return quotient and remainder of a named value in 0 to `most`; `hints` are for their names.
-
-    Numbers too large for that are divided.
-    """
+    Numbers too large for that are divided."""
     if most < divisor:
         return iconst(0), value
     if divisor == 1:

@@ -61,8 +61,8 @@ from adrenoc.kernels.families.shared.operator import (
 )
 from adrenoc.kernels.walk import ACCUMULATOR
 from adrenoc.kernels.weights import pack_local
-from adrenoc.target.cost.conv_cost import ExpansionCost
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.conv_cost import ExpansionCost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 
@@ -426,9 +426,7 @@ EXPANSION = "expand_depthwise_conv2d"
 
 def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
     """Return a 1x1 convolution of the first input by the second, then a depthwise one by the third.
-
-    Its attributes are those that `joined` describes.
-    """
+    Its attributes are those that `joined` describes."""
     work = expansion_work(context.graph, node, context.options)
     tiles = score_tiles(work, context.limits, context.machine)
     family = "expand_depthwise_mean" if work.mean_parts else EXPANSION

@@ -36,7 +36,7 @@ from adrenoc.kernels.access import Access, BytesAccess
 from adrenoc.kernels.builder import KernelBuilder, groups_within, power_of_two
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import Oihw
-from adrenoc.kernels.families.shared.integers import SIXTEEN, WORD_BYTES, split_bias, suits_dot
+from adrenoc.kernels.families.shared.conv_weights import SIXTEEN, WORD_BYTES, split_bias, suits_dot
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.row_product import (
     RowNorm,
@@ -55,7 +55,7 @@ from adrenoc.kernels.statements import Registers
 from adrenoc.kernels.views import FlatAccess, flat_order
 from adrenoc.kernels.walk import ACCUMULATOR, Team, plus, widen
 from adrenoc.kernels.weights import pack_conv
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 MAX_PIXELS = 8
@@ -64,10 +64,8 @@ MAX_PIXELS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class GemvTile:
-    """`work_group` is (threads that share an output block, output blocks, 1).
-
-    `unroll` is the input blocks whose texels a thread asks for before it waits.
-    """
+    """`work_group` is (threads that share an output block, output blocks, 1).  `unroll` is the
+    input blocks whose texels a thread asks for before it waits."""
 
     work_group: tuple[int, int, int]
     unroll: int

@@ -18,29 +18,27 @@ from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, Rule
 from adrenoc.kernels.families.shared.conv_geometry import POINT
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.operator import (
+    ROWS,
     Along,
     Batch,
     ChannelWeights,
     Fusion,
     Kind,
+    NotKnownError,
     Numbers,
     Operator,
-    channel_of_result,
-    size_of,
-)
-from adrenoc.kernels.families.shared.row_product import CENTRED, read_form
-from adrenoc.kernels.families.shared.typical import (
-    ROWS,
-    NotKnownError,
     TypicalRun,
+    channel_of_result,
     have_one_sign,
     middle,
+    size_of,
     sums_of_terms,
     weights_of,
 )
+from adrenoc.kernels.families.shared.row_product import CENTRED, read_form
 from adrenoc.kernels.statements import all_of
 from adrenoc.kernels.walk import RunSums, add_products, adds_in_runs, total_dtype
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 
@@ -135,10 +133,7 @@ class MatmulWork:
 
 def matmul_rule(context: RuleContext, node: Node) -> KernelCall:
     """Make the kernel of a product: by a constant matrix it is a 1 x 1 convolution, of two
-    activations a batched product.
-
-    Few vectors by a constant matrix have a kernel of their own.
-    """
+    activations a batched product.  Few vectors by a constant matrix have a kernel of their own."""
     a_name, b_name = node.inputs[:2]
     b = context.graph.tensors[b_name]
     if b.value is not None and b.value.ndim == 2:

@@ -55,7 +55,7 @@ from adrenoc.kernels.families.shared.row_product import (
     read_form,
 )
 from adrenoc.kernels.walk import ACCUMULATOR, FOLDED_AT_ONCE, Team, plus, sum_lanes, widen
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 WORD_BITS = 32
@@ -72,20 +72,13 @@ def take_number(builder: KernelBuilder, word: Expr, number: int, bits: int) -> E
     return builder.let(cast(tirx.BitwiseAnd(word, mask), f"{ACCUMULATOR}x{LANES}"), "q")
 
 
-def unshift_factor(number: int, bits: int) -> float:
-    """Return 2 to the power `-bits * number`: it moves a masked number to the lowest bits."""
-    return float(2.0 ** (-bits * number))
-
-
 WORD_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class NBitsTile:
-    """`work_group` is (threads that share outputs, of blocks of these, of tokens).
-
-    `tokens` and `blocks` are those of one thread, `unroll` the words that it asks for at a time.
-    """
+    """`work_group` is (threads that share outputs, of blocks of these, of tokens).  `tokens` and
+    `blocks` are those of one thread, `unroll` the words that it asks for at a time."""
 
     work_group: tuple[int, int, int]
     tokens: int
@@ -125,10 +118,8 @@ class NBitsWeights:
 
 
 def pack_words(packed: np.ndarray) -> np.ndarray:
-    """Pack bytes [N, blocks, bytes of a block], low bits first, as words, flat.
-
-    The order is [block of four outputs, inputs of a word, output].
-    """
+    """Pack bytes [N, blocks, bytes of a block], low bits first, as words, flat.  The order is
+    [block of four outputs, inputs of a word, output]."""
     padded = _fill_block(packed.reshape(packed.shape[0], -1))
     words = padded.view("<u4").reshape(-1, LANES, padded.shape[1] // WORD_BYTES)
     return np.ascontiguousarray(words.transpose(0, 2, 1)).reshape(-1)
@@ -161,10 +152,8 @@ def declare_weights(kernel: NodeKernel, node: Node, names: tuple[str, ...]) -> N
 
 
 def few_tokens_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel of out[t, :] = x[t, :] . weight for each token t: all of N, H and W.
-
-    Few tokens wait for their weights, and their sums are in float whatever the preset.
-    """
+    """Make the kernel of out[t, :] = x[t, :] . weight for each token t: all of N, H and W.  Few
+    tokens wait for their weights, and their sums are in float whatever the preset."""
     work = work_of(context.graph, node, context.options)
     tile = context.search(node, "n_bits", work, candidates, estimate_clocks)
     kernel = context.kernel(node, "n_bits")
@@ -294,7 +283,7 @@ class _FewTokens:
     def _divide(self, texels: list[Expr]) -> tuple[list[Expr], Expr]:
         builder, bits, divided = self._builder, self._matrices[0].bits, []
         for i, texel in enumerate(texels):
-            places = [unshift_factor(LANES * i + j, bits) for j in range(LANES)]
+            places = [2.0 ** (-bits * (LANES * i + j)) for j in range(LANES)]
             factors = construct([fconst(f, ACCUMULATOR) for f in places])
             divided.append(builder.let(texel * factors, "xs"))
         total = texels[0]
@@ -470,9 +459,7 @@ def estimate_clocks(work: NBitsWork, tile: NBitsTile, machine: Machine) -> float
 
 def fold_visits(splits: int) -> float:
     """Return how often a wave goes to local memory for each value that a team of so many folds.
-
-    Every wave with a member that folds goes there for all of its threads.
-    """
+    Every wave with a member that folds goes there for all of its threads."""
     if splits == 1:
         return 0.0
     return 2.0 + (FOLDED_AT_ONCE + 1) * math.log(splits, FOLDED_AT_ONCE)

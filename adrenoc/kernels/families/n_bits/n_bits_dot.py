@@ -18,12 +18,16 @@ and no weight has to be moved.
 
 Behind the bytes each group has four words more: its scale; what the zero point of the weights adds
 to the sum of its products; the sum of its numbers, which zero points of their own multiply; none.
+
+The records of all products by weights of few bits are at the end.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+
+import numpy as np
 
 from adrenoc.base.tvmapi import (
     Expr,
@@ -42,8 +46,9 @@ from adrenoc.base.tvmapi import (
     splat,
     tirx,
 )
-from adrenoc.ir.graph import Graph, Node
-from adrenoc.ir.layout import FLOAT_BYTES, LANES, WORDS
+from adrenoc.importers.relax.own import N_BITS
+from adrenoc.ir.graph import Graph, Node, Tensor
+from adrenoc.ir.layout import FLOAT_BYTES, LANES, WORDS, channels_last
 from adrenoc.kernels.access import BytesAccess
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.conv.conv_tile_local import (
@@ -60,10 +65,13 @@ from adrenoc.kernels.families.n_bits.n_bits import (
     WORD_BITS,
     NBitsWeights,
     declare_weights,
+    few_tokens_rule,
+    suits_few,
     word_inputs,
 )
 from adrenoc.kernels.families.n_bits.n_bits_matrix import (
     find_block,
+    many_tokens_rule,
     matrix_work,
     place_weights,
     score_matrix_tiles,
@@ -71,13 +79,31 @@ from adrenoc.kernels.families.n_bits.n_bits_matrix import (
 )
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import POINT, ConvTile, ConvWork
-from adrenoc.kernels.families.shared.conv_weights import vectors_held
-from adrenoc.kernels.families.shared.integers import SIXTEEN, WORD_BYTES
+from adrenoc.kernels.families.shared.conv_weights import SIXTEEN, WORD_BYTES, vectors_held
 from adrenoc.kernels.families.shared.machine import MOST_KNOWN, CostModel, Machine, Scored
-from adrenoc.kernels.families.shared.row_product import read_form
+from adrenoc.kernels.families.shared.operator import (
+    Along,
+    Batch,
+    Kind,
+    NotKnownError,
+    Numbers,
+    Operator,
+    TypicalRun,
+    channel_of_result,
+    channels_last_at,
+    count_per_input_element,
+    size_of,
+)
+from adrenoc.kernels.families.shared.row_product import (
+    JOINED,
+    N_BITS_DOT,
+    ROUND_TOKENS,
+    extents_read,
+    read_form,
+)
 from adrenoc.kernels.statements import Registers, SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, combine_lanes, sum_lanes, widen
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 ROUNDING = "rounding"
@@ -222,10 +248,8 @@ class _DotProducts(DotConv):
         rounding: Rounding,
         matrix: NBitsWeights,
     ) -> None:
-        """Tokens are as `round_tokens` leaves them.
-
-        The inputs are a whole number of k-steps, and one of `tile.unroll` input blocks is a group.
-        """
+        """Tokens are as `round_tokens` leaves them.  The inputs are a whole number of k-steps, and
+        one of `tile.unroll` input blocks is a group."""
         self.bytes, self._matrix, self._rounding = x, matrix, rounding
         super().__init__(kernel, POINT, tile, x, matrix.words)
         self._row = matrix.words_a_block(self.grid.blocks)
@@ -288,7 +312,15 @@ class _DotProducts(DotConv):
         groups = span // self.tile.unroll
         group = self.b.let(floordiv(start, self.tile.unroll), "group")
         for item in share_out(self, groups * self.group_blocks):
-            self._bring_scale(item, group, groups)
+            builder, matrix, zero = self.b, self._matrix, iconst(0)
+            of_group = builder.let(floormod(item, self.group_blocks), "of")
+            mine = builder.let(floordiv(item, self.group_blocks), "mine")
+            of_block = matrix.block // self._rounding.group
+            block = find_block(self, of_group)
+            at = builder.let(floordiv(group + mine, of_block), "at")
+            self._scales[item] = widen(matrix.scales.texel(zero, zero, block, at))
+            if matrix.zeros is not None and self._zeros is not None:
+                self._zeros[item] = widen(matrix.zeros.texel(zero, zero, block, at))
 
     def _bring_word(self, item: Expr, first: Expr, steps: int, shared: SharedArray) -> None:
         """One word of four outputs: neighbouring threads read neighbouring words."""
@@ -312,18 +344,6 @@ class _DotProducts(DotConv):
             if parts > 1:
                 word = tirx.BitwiseAnd(word, mask)
             shared[to + iconst(part * blocks)] = word
-
-    def _bring_scale(self, item: Expr, first: Expr, groups: int) -> None:
-        """The scales of an output block for one group of inputs, and its zero points."""
-        builder, matrix, zero = self.b, self._matrix, iconst(0)
-        of_group = builder.let(floormod(item, self.group_blocks), "of")
-        mine = builder.let(floordiv(item, self.group_blocks), "mine")
-        of_block = matrix.block // self._rounding.group
-        block = find_block(self, of_group)
-        at = builder.let(floordiv(first + mine, of_block), "at")
-        self._scales[item] = widen(matrix.scales.texel(zero, zero, block, at))
-        if matrix.zeros is not None and self._zeros is not None:
-            self._zeros[item] = widen(matrix.zeros.texel(zero, zero, block, at))
 
 
 def _read_as_float(word: Expr) -> Expr:
@@ -457,3 +477,83 @@ def round_clocks(work: DotWork, machine: Machine) -> float:
     tokens = e.n * e.h * e.w
     read = tokens * work.rounding.inputs * FLOAT_BYTES
     return machine.memory_clocks(read, tokens * work.rounding.channels) + machine.launch_clocks
+
+
+def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
+    """`attrs`: `block`, the inputs of a scale, and `zero` where no zero points are inputs.
+
+    `gated` where a second matrix is there, whose products `parts` finish, and the epsilon as
+    `normed` where there are gains.
+    """
+    few = suits_few(context.graph.operand(node.output).extents, context.cost)
+    return (few_tokens_rule if few else many_tokens_rule)(context, node)
+
+
+def typical_n_bits(run: TypicalRun, node: Node, data: np.ndarray) -> np.ndarray:
+    """Return sums of terms of both signs, alike for all outputs."""
+    scales = run.graph.tensors[node.inputs[2]].value
+    if scales is None:
+        raise NotKnownError
+    terms = run.graph.tensors[node.inputs[0]].shape[-1]
+    steps = 2.0 ** (int(node.attrs["bits"]) - 2)  # half of what the bits hold on either side
+    size = steps * float(np.abs(scales).mean()) * np.sqrt(terms)
+    return np.asarray(data[..., :1] * size)
+
+
+def _refuses(node: Node, tensors: Mapping[str, Tensor]) -> str | None:
+    if any(tensors[name].value is None for name in node.inputs[1:]):
+        return "its weights are computed, expected constants"
+    rank = len(tensors[node.inputs[0]].shape)
+    return None if channels_last(rank) is not None else f"an operand of rank {rank}"
+
+
+def _follows_batch(batch: Batch, node: Node) -> Along | None:
+    along = batch.along.get(node.inputs[0])
+    last = len(batch.shape(node.output)) - 1
+    return None if along is None or along.axis == last else along
+
+
+def _terms(graph: Graph, node: Node) -> int:
+    return (
+        extents_read(graph, node).c
+        if node.attrs.get(JOINED)
+        else graph.tensors[node.inputs[0]].shape[-1]
+    )
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    return size_of(graph, node.output) * _terms(graph, node) * len(read_form(node).matrices)
+
+
+OPERATORS = (
+    Operator(
+        name="n_bits",
+        kind=Kind.PRODUCT,
+        numbers=Numbers.WEIGHTED,
+        rule=n_bits_rule,
+        relax=N_BITS,
+        refuses=_refuses,
+        wants_layout=channels_last_at(0),
+        makes_layout=channel_of_result,
+        whole_numbers=frozenset((1,)),
+        reads_often=True,
+        follows_batch=_follows_batch,
+        multiply_adds=_multiply_adds,
+        terms=_terms,
+        typical=typical_n_bits,
+    ),
+    Operator(
+        name=ROUND_TOKENS,
+        kind=Kind.TRANSFORM,
+        rule=round_rule,
+        numbers=Numbers.COMPUTED,
+        operations=count_per_input_element(2),
+    ),
+    Operator(
+        name=N_BITS_DOT,
+        kind=Kind.PRODUCT,
+        numbers=Numbers.WEIGHTED,
+        rule=dot_rule,
+        multiply_adds=lambda graph, node: size_of(graph, node.output) * node.attrs[ROUNDING].inputs,
+    ),
+)

@@ -39,7 +39,6 @@ from adrenoc.kernels.families.n_bits.n_bits import (
     NBitsWeights,
     declare_weights,
     take_number,
-    unshift_factor,
     word_inputs,
 )
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
@@ -59,7 +58,7 @@ from adrenoc.kernels.families.shared.row_product import (
 )
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, adds_in_runs, widen
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 HALF_BYTES = 2
@@ -142,9 +141,7 @@ def unpack_word(
     registers to it.  Eight open numbers at a time halve the threads that a GPU keeps in flight.
     """
     for number in range(word_inputs(bits)):
-        factor = (
-            scale * splat(fconst(unshift_factor(number, bits), ACCUMULATOR)) if number else scale
-        )
+        factor = scale * splat(fconst(2.0 ** (-bits * number), ACCUMULATOR)) if number else scale
         product = take_number(builder, word, number, bits) * builder.let(factor, "factor")
         yield builder.let(product - offset, "opened")
 

@@ -36,7 +36,7 @@ from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import LANES, Extents, OperandSpec
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel, RuleContext
+from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.machine import CostModel
 from adrenoc.kernels.families.shared.rows import (
     RowTile,
@@ -73,9 +73,7 @@ def _multiply(a: Expr, b: Expr) -> Expr:
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
     """How elements are folded: begin with `neutral`, `combine` each; a mean divides by the count.
-
-    A fold that is a `sum` is made in runs where it is long.
-    """
+    A fold that is a `sum` is made in runs where it is long."""
 
     neutral: float
     combine: Combine
@@ -195,15 +193,10 @@ def reduce_rule(context: RuleContext, node: Node) -> KernelCall:
     out, epilogue = kernel.output()
     axes = folded_axes(node, len(x.spec.shape))
     keepdims = bool(node.attrs["keepdims"])
-    tile = pick_reduction_tile(kernel, axes, x, out)
+    work = reduction_work(x.spec, x.extents, out.extents, axes)
+    tile = pick_row_tile(kernel.context, kernel.node, kernel.builder.family, work)
     reduce_axes(kernel.builder, tile, REDUCTIONS[node.op], axes, keepdims, x, out, epilogue)
     return kernel.call()
-
-
-def pick_reduction_tile(kernel: NodeKernel, axes: Sequence[int], x: Access, out: Access) -> RowTile:
-    """Return how many threads share a texel of the result."""
-    work = reduction_work(x.spec, x.extents, out.extents, axes)
-    return pick_row_tile(kernel.context, kernel.node, kernel.builder.family, work)
 
 
 def reduction_work(

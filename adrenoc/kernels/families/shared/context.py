@@ -26,7 +26,7 @@ from adrenoc.kernels.families.shared.schedule import T, TunedSchedules, signatur
 from adrenoc.kernels.fused_bodies import ComputedAccess, Epilogue
 from adrenoc.kernels.views import Piece, PlacedAccess, SpreadAccess
 from adrenoc.kernels.weights import pack_blocked
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import NO_HALF_TYPE, Limits, Performance
 
 _KILO = 1e3
@@ -73,10 +73,8 @@ PACKED_LAYOUT = Layout("NHWC")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KernelCall:
-    """One launch: the kernel that the builder holds, and the tensors or params it is given.
-
-    The last `written` arguments are written, the others are read.
-    """
+    """One launch: the kernel that the builder holds, and the tensors or params it is given.  The
+    last `written` arguments are written, the others are read."""
 
     node: Node
     builder: KernelBuilder
@@ -290,19 +288,12 @@ class NodeKernel:
         if key not in context.params:
             value, packing = context.pack(name, pack, prepare, dtype, transform)
             layers, rows, cols, _ = value.shape
-            fits = (
-                context.options.textures
-                and cols <= limits.image2d_max_width_texels
-                and rows <= limits.image2d_max_height_texels
-                and layers <= limits.image_max_array_layers
-            )
+            fits = context.options.textures and limits.hold_image(value.shape)
             if context.options.textures and not fits:
                 context.log.add(
                     name,
                     "weights in a buffer",
-                    f"{cols} x {rows} texels in {layers} layers, beyond "
-                    f"{limits.image2d_max_width_texels} x {limits.image2d_max_height_texels} in "
-                    f"{limits.image_max_array_layers}",
+                    f"{cols} x {rows} texels in {layers} layers, beyond {limits.image_text}",
                 )
             if not fits and limits.buffer_dtype(dtype) != dtype:
                 dtype = limits.buffer_dtype(dtype)
@@ -327,9 +318,7 @@ class NodeKernel:
         transform: Matrix | None = None,
     ) -> Access:
         """Declare a constant in a flat buffer as the next argument: prepared, rounded, packed.
-
-        `prepare`, `transform` and `dtype` are as in `pack_constant`.
-        """
+        `prepare`, `transform` and `dtype` are as in `pack_constant`."""
         params, stored = self.context.params, dtype or self.context.options.storage_dtype
         key = f"{name}_{kind}_{stored}"
         if key not in params:
@@ -397,11 +386,7 @@ class NodeKernel:
         return SpreadAccess(graph.operand(self.node.output).alone, places, self.builder)
 
     def call(self) -> KernelCall:
-        """Finish the kernel, and say how it is launched.
-
-        Raises:
-            CompileError: the node has a prologue, which this rule does not know of.
-        """
+        """Finish the kernel, and say how it is launched."""
         if self.node.prologue is not None and not self.reads_prologue:
             raise CompileError(
                 f"{self.node.name}: the kernel leaves out what is to be computed before it",

@@ -112,9 +112,7 @@ class Route(str, Enum):
 @dataclass(frozen=True, kw_only=True)
 class ConvTile:
     """The share of one thread: `pixels` along W times `out_blocks` blocks of four channels.
-
-    `work_group` is in threads; None leaves it to the builder.
-    """
+    `work_group` is in threads; None leaves it to the builder."""
 
     pixels: int
     out_blocks: int
@@ -172,10 +170,8 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class RowPlan:
-    """What a thread reads of one row of an image.
-
-    Numbers are counted along the row of one run: a channel's (NCHW), or all channels' (NHWC).
-    """
+    """What a thread reads of one row of an image.  Numbers are counted along the row of one run: a
+    channel's (NCHW), or all channels' (NHWC)."""
 
     width: int
     """Numbers of a row."""

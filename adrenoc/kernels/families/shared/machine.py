@@ -27,7 +27,7 @@ import numpy as np
 
 from adrenoc.ir.layout import LANES
 from adrenoc.ir.options import CompileOptions
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import ConstantFile, Limits, Performance
 from adrenoc.target.target import Target
 
@@ -298,10 +298,8 @@ class Machine:
         return choose(wide <= narrow, by_narrow, both)
 
     def memory_clocks(self, *sizes: Column) -> Column:
-        """Return clocks that DRAM needs to move so many bytes, each once.
-
-        The second-level cache of the listed GPUs is smaller than nearly every tensor.
-        """
+        """Return clocks that DRAM needs to move so many bytes, each once.  The second-level cache
+        of the listed GPUs is smaller than nearly every tensor."""
         return sum(sizes) / self.dram_bytes
 
     def overlap_with_memory(self, pipes: Column, memory: Column, resident: Column) -> Column:
@@ -315,10 +313,8 @@ class Machine:
         return larger(pipes, memory) + few * cost.unhidden * smaller(pipes, memory)
 
     def resident_waves(self, registers: Column) -> Column:
-        """Return waves that fit beside each other with so many full registers a thread.
-
-        A thread gets whole registers.
-        """
+        """Return waves that fit beside each other with so many full registers a thread.  A thread
+        gets whole registers."""
         whole = larger(round_up(registers), 1)
         fit = smaller(self.most_waves, round_down(self.registers // whole))
         return larger(1, fit - fit % self.waves_together)

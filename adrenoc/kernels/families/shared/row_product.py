@@ -66,11 +66,8 @@ class LocalToken(Access):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenWork:
-    """What such a vector costs each work-group.
-
-    `clocks` gives, for a group of so many threads, how long each wave keeps the busiest pipe, and
-    how long one takes alone.
-    """
+    """What such a vector costs each work-group.  `clocks` gives, for a group of so many threads,
+    how long each wave keeps the busiest pipe, and how long one takes alone."""
 
     local_bytes: Callable[[int], int]
     """Local memory of a group of so many threads."""
@@ -149,9 +146,7 @@ class MixedParts(LocalToken):
 
 def weigh_parts(builder: KernelBuilder, scores: Sequence[Expr]) -> tuple[Expr, list[Expr], Expr]:
     """Return the largest score of some parts, what each is multiplied by, and their sum of powers.
-
-    Each of `scores` holds the largest score of a part and the sum of its powers.
-    """
+    Each of `scores` holds the largest score of a part and the sum of its powers."""
     largest = builder.let(reduce(maximum, (lane(one, 0) for one in scores)), "largest")
     powers = [builder.let(tirx.exp(lane(one, 0) - largest), "power") for one in scores]
     total = reduce(plus, (p * lane(one, 1) for p, one in zip(powers, scores, strict=True)))

@@ -30,7 +30,7 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.ir.program import ScheduleChoice, Work
 from adrenoc.ir.tuning_log import Actions, Tuning, kernel_digest
 from adrenoc.kernels.families.shared.machine import Scored
-from adrenoc.target.cost.cost import WorkGroupCost
+from adrenoc.target.cost import WorkGroupCost
 from adrenoc.target.gpu import Limits
 
 _IDENTIFIER = re.compile(r'"[^"]*"|(?<![\w.])[A-Za-z_]\w*(?:\.\w+)*')
@@ -145,11 +145,7 @@ class TunedSchedules:
         candidates: Iterable[T],
         estimate: Callable[[T], float],
     ) -> T:
-        """Return the tuned candidate, else the one with the least estimate (any unit).
-
-        Raises:
-            TargetError: there is no candidate.
-        """
+        """Return the tuned candidate, else the one with the least estimate (any unit)."""
         digest = kernel_digest(family, work)
         if digest in self.chosen:
             self.of_node[node] = self.chosen[digest]
@@ -275,9 +271,7 @@ def actions_of(tile: Tile) -> dict[str, Any]:
 
 def is_of(tile: Any, actions: Actions) -> bool:
     """Return whether these are the tile's actions; one that a log does not name has its default.
-
-    So a log outlives a family that learns something new.
-    """
+    So a log outlives a family that learns something new."""
     own = actions_of(tile)
     if own == actions:
         return True

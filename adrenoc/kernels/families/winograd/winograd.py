@@ -59,7 +59,7 @@ from adrenoc.kernels.families.shared.conv_geometry import (
 from adrenoc.kernels.families.shared.conv_weights import declare_run, has_texel_weights
 from adrenoc.kernels.families.shared.machine import MOST_KNOWN, Machine, Scored, TileTable
 from adrenoc.kernels.weights import pack_local
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 TAPS = 3

@@ -117,7 +117,6 @@ def pack_planes(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
 
 def plane_texels(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
     """Pack `[O, I, side, side]` for `winograd_conv` as texels `[work-groups, input blocks, n, 4]`.
-
     The n texels of a row are in the order of `pack_planes`: plane, band, channel, output block."""
     packed = _pack_weights(transformed, tile)
     return packed.reshape(*packed.shape[:2], -1, LANES)

@@ -62,8 +62,8 @@ from adrenoc.kernels.families.winograd.winograd_conv import (
     plane_texels,
 )
 from adrenoc.kernels.weights import whole_k_steps
-from adrenoc.target.cost.conv_cost import WinogradConvCost, WinogradInstructions
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.conv_cost import WinogradConvCost, WinogradInstructions
+from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 MULTIPLY, PIXELS, TILES = "winograd_multiply", "winograd_pixels", "winograd_tiles"
@@ -304,13 +304,8 @@ def _bytes(work: ConvWork, tiling: Tiling, tile: WinogradTile) -> Column:
     return (weights + e.n * e.h * e.w * (work.in_blocks + e.blocks)) * LANES * work.storage_bytes
 
 
-def _count_plane_products(graph: Graph, node: Node) -> int:
-    """Count a product a plane: [in, planes, tiles] to [out, planes, tiles]."""
-    return size_of(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
-
-
 def _count_tile_products(graph: Graph, node: Node) -> int:
-    """Return the same of a convolution whose tiles no memory holds."""
+    """Count the products of a convolution whose tiles no memory holds."""
     tiling = node.attrs["tiling"]
     source, out = graph.operand(node.inputs[0]).extents.c, graph.operand(node.output).extents.c
     return int(source * out * tiling.planes * tiling.tiles)
@@ -333,7 +328,10 @@ OPERATORS = (
         kind=Kind.PRODUCT,
         numbers=Numbers.WEIGHTED,
         rule=multiply_rule,
-        multiply_adds=_count_plane_products,
+        # A product a plane: [in, planes, tiles] to [out, planes, tiles].
+        multiply_adds=lambda graph, node: (
+            size_of(graph, node.output) * graph.tensors[node.inputs[0]].shape[0]
+        ),
         channel_sums=ChannelSums(
             convolutions=1, work=pointwise_work, clocks=conv_clocks, in_float=False
         ),

@@ -37,7 +37,7 @@ from adrenoc.lab.tune.refit import (
 )
 from adrenoc.lab.tune.session import TrialResult
 from adrenoc.lab.tune.tasks import Variant
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 
 US_A_MS = 1e3
 CLEAR = 1.1

@@ -52,7 +52,7 @@ from adrenoc.lab.tune.refit import (
 )
 from adrenoc.lab.tune.tasks import TunePlan, TuneTask, Variant, VariantBuilder, plan_model
 from adrenoc.lab.tune.tuner import tolerance_of
-from adrenoc.target.cost.cost import Cost
+from adrenoc.target.cost import Cost
 from adrenoc.target.target import Target
 
 ALWAYS, NEVER = 1e-9, 1e9

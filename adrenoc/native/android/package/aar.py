@@ -35,11 +35,10 @@ from adrenoc.base.files.outputs import output_error, scratch_folder_for, write_a
 from adrenoc.base.files.read import sha256_bytes
 from adrenoc.base.text.names import identifier
 from adrenoc.base.text.spelling import quote_word
-from adrenoc.bundle.bundle import Bundle
-from adrenoc.bundle.editions import Edition, extract_edition, read_editions
+from adrenoc.bundle.buckets import Edition, extract_edition, read_editions
+from adrenoc.bundle.bundle import Bundle, write_app_tar
 from adrenoc.bundle.onnx_context import context_file, make_context
 from adrenoc.bundle.tar import SUFFIX
-from adrenoc.bundle.write_bundle import write_app_tar
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import (
     HEADERS,
@@ -55,8 +54,7 @@ from adrenoc.native.android.runtime_toolchain import (
     MIN_API,
     compile_classes,
 )
-from adrenoc.target.system import runs_on_android
-from adrenoc.target.target import list_targets
+from adrenoc.target.target import list_targets, runs_on_android
 
 # Machine of an ELF file -> ABI of Android.
 ABIS = {machine: abi for abi, machine in ANDROID_ABIS.items()}

@@ -26,9 +26,8 @@ from adrenoc.base.files.outputs import (
     write_folder_atomically,
     write_list,
 )
-from adrenoc.bundle.bundle import Bundle
+from adrenoc.bundle.bundle import Bundle, copy_files
 from adrenoc.bundle.tar import SUFFIX
-from adrenoc.bundle.write_bundle import copy_files
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.package.aar import (
     Packed,

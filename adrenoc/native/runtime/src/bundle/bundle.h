@@ -1,6 +1,6 @@
 // A bundle: its files, checked, wherever they come from.  One that was compiled for several shapes
 // holds a bundle for each (adrenoc/bundle/buckets.py has the layout), one for several GPUs such a
-// bundle for each GPU (adrenoc/bundle/editions.py), and the constants once.
+// bundle for each GPU (adrenoc/bundle/buckets.py), and the constants once.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // What a bundle holds for single GPUs, and which of it a driver gets.
-// The rules are those of adrenoc/bundle/editions.py.
+// The rules are those of adrenoc/bundle/buckets.py.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@ namespace {
 namespace ffi = tvm::ffi;
 using tvm::runtime::Tensor;
 
-// What a decoder takes its number of tokens by (adrenoc/bundle/decoder_names.py).
+// What a decoder takes its number of tokens by (adrenoc/bundle/chat.py).
 constexpr const char* kPastLength = "past_length";
 constexpr size_t kCacheRank = 4;
 

@@ -10,7 +10,7 @@
 namespace adrenoc_runtime {
 namespace {
 
-// What no token of a text reads (adrenoc/bundle/decoder_names.py).
+// What no token of a text reads (adrenoc/bundle/chat.py).
 constexpr const char* kImageRows = "image_features";
 
 }  // namespace

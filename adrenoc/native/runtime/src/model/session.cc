@@ -10,7 +10,7 @@
 namespace adrenoc_runtime {
 namespace {
 
-// Names of a decoder's inputs and outputs (adrenoc/bundle/decoder_names.py).
+// Names of a decoder's inputs and outputs (adrenoc/bundle/chat.py).
 constexpr const char* kTokens = "input_ids";
 constexpr const char* kPast = "past_length";
 constexpr const char* kPicked = "next_token";

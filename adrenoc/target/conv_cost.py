@@ -2,7 +2,8 @@
 
 `slots` are instructions and empty slots of one thread, `alu` those of them that take the arithmetic
 pipe, `waits` how often it waits for a buffer or at a barrier, `registers` full ones, of four
-numbers.  What says no more in one table means the same in all, those of `cost.py` too:
+numbers.  Of keys that differ in these words, or in `half` and `float`, the first is explained.
+What says no more in one table means the same in all, those of `cost.py` too:
 
     pixels, out_blocks      neighbours along W that a thread may make, and output blocks of each
     most_sums, unrolls      the most vectors of sums that it keeps; input blocks a k-step, or pass
@@ -51,10 +52,8 @@ class ConvTextureCost:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvLocalCost:
-    """Fitted numbers of a convolution whose weights lie in local memory.
-
-    One pass of the innermost loop, a k-step, takes one input block and one kernel row.
-    """
+    """Fitted numbers of a convolution whose weights lie in local memory.  One pass of the innermost
+    loop, a k-step, takes one input block and one kernel row."""
 
     pixels: Sizes
     out_blocks: Sizes
@@ -90,15 +89,12 @@ class ConvLocalCost:
     chunk_slots: float
     """Slots to bring a chunk of weights to local memory, beside its loads."""
     chunk_alu: float
-    """Arithmetic instructions to bring a chunk of weights, beside those of its loads."""
     load_slots: float
     """Slots of each load of a chunk."""
     load_alu: float
-    """Arithmetic instructions of each load of a chunk."""
     texel_load_slots: float
     """Slots of each load of a chunk whose weights come as texels."""
     texel_load_alu: float
-    """Arithmetic instructions of each such load."""
     chunk_waits: float
     """How often a thread waits for each chunk: for its loads and at barriers."""
     end_waits: float
@@ -126,11 +122,9 @@ class ConvLocalCost:
     norm_texel_alu: float
     """Arithmetic instructions of each texel that statistics of a norm are taken of."""
     norm_texel_slots: float
-    """Slots of each such texel."""
     norm_alu: float
     """Arithmetic instructions of the statistics of a pixel beside those of its texels."""
     norm_slots: float
-    """Slots of the statistics of a pixel beside those of its texels."""
     norm_waits: float
     """How often a thread waits for statistics at barriers."""
     stem_registers: float
@@ -152,10 +146,8 @@ class ConvLocalCost:
 
 @dataclass(frozen=True, kw_only=True)
 class ConvConstantsCost:
-    """Assumed numbers of a convolution whose weights a wave copies to the constant file.
-
-    A k-step takes some input blocks and one kernel row.
-    """
+    """Assumed numbers of a convolution whose weights a wave copies to the constant file.  A k-step
+    takes some input blocks and one kernel row."""
 
     pixels: Sizes
     out_blocks: Sizes
@@ -247,14 +239,12 @@ class WinogradConvCost:
     """Slots of a texel of weights in the place of a load, whatever it holds: a coordinate of its
     own as a float beside two that it shares."""
     texel_alu: float
-    """Arithmetic instructions of a texel of weights in the place of a load."""
     chunk_waits: float
     """How often a thread waits for each chunk, mostly at barriers."""
     end_waits: float
     half_registers: float
     """Registers of coordinates, loop counters and pointers, where arithmetic is in halves."""
     float_registers: float
-    """Registers of coordinates, loop counters and pointers, where arithmetic is in floats."""
     split_k_registers: float
     load_registers: float
     """Registers of a load with its address."""
@@ -289,7 +279,6 @@ class WinogradTransformCost:
     texel_slots: float
     """Slots of a texel that is read or stored."""
     texel_alu: float
-    """Arithmetic instructions of a texel that is read or stored."""
     registers: int
     """Registers beside the rows that a thread holds."""
 
@@ -354,7 +343,6 @@ class SeparableCost:
     row_alu: float
     """Arithmetic instructions of a row of taps that stays one pass of a loop."""
     row_slots: float
-    """Slots of a row of taps that stays one pass of a loop."""
     chunk_waits: int
     last_waits: int
     """How often a thread waits after its loops."""
@@ -372,9 +360,7 @@ class SeparableCost:
 @dataclass(frozen=True, kw_only=True)
 class ExpansionCost:
     """A depthwise convolution with the 1x1 convolution before it, whose pixels are the wide ones.
-
-    The clocks of a work-group are those of its two phases.
-    """
+    The clocks of a work-group are those of its two phases."""
 
     pixels: Sizes
     """Wide pixels, neighbours along W, that a thread may compute at a time."""
@@ -407,7 +393,6 @@ class ExpansionCost:
     round_alu: float
     """Arithmetic instructions of each time that a thread begins to compute wide pixels."""
     round_slots: float
-    """Slots of each time that a thread begins to compute wide pixels."""
     k_step_alu: float
     k_step_slots: float
     texel_alu: float
@@ -423,15 +408,12 @@ class ExpansionCost:
     place_alu: float
     """Arithmetic instructions that find a place in the rectangle."""
     place_slots: float
-    """Slots that find a place in the rectangle."""
     made_alu: float
     """Arithmetic instructions of each time that a thread begins to make output pixels."""
     made_slots: float
-    """Slots of each time that a thread begins to make output pixels."""
     output_alu: float
     """Arithmetic instructions of each output pixel."""
     output_slots: float
-    """Slots of each output pixel."""
     taps_stored: int
     """Vectors of taps, and of what else each channel reads, brought to local memory."""
     waits: int
@@ -439,15 +421,12 @@ class ExpansionCost:
     wide_half_registers: float
     """Registers of coordinates and pointers in the first phase, where arithmetic is in halves."""
     wide_float_registers: float
-    """Registers of coordinates and pointers in the first phase, where arithmetic is in floats."""
     made_half_registers: float
     """Registers of coordinates and pointers in the second phase, beside wide pixels in halves."""
     made_float_registers: float
-    """Registers of coordinates and pointers in the second phase, beside wide pixels in floats."""
     finished_half_registers: float
     """Registers for each sum of halves that is finished, beside what is read of each block."""
     finished_float_registers: float
-    """Registers for each sum of floats that is finished, beside what is read of each block."""
     bands_half_registers: float
     """Further registers where threads make different blocks and arithmetic is in halves."""
     saved_half_registers: float
@@ -457,10 +436,8 @@ class ExpansionCost:
     ahead_half_registers: float
     """Registers for each wide pixel in halves, of the rows that compilers read ahead."""
     ahead_float_registers: float
-    """Registers for each wide pixel in floats, of the rows that compilers read ahead."""
     output_half_registers: float
     """Registers for each output pixel, which is a float, beside wide pixels in halves."""
     output_float_registers: float
-    """Registers for each output pixel beside wide pixels in floats."""
     looped_rows: int
     """Rows that compilers read ahead where the loop over the rows of taps stays one."""

@@ -13,14 +13,14 @@ may have values of its own, which is what measurements on one device end in:
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from adrenoc.base.text.spelling import did_you_mean
-from adrenoc.target.cost.conv_cost import (
+from adrenoc.target.conv_cost import (
     ConvConstantsCost,
     ConvDotCost,
     ConvLocalCost,
@@ -98,10 +98,8 @@ class WorkGroupCost:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinCost:
-    """How many times as fast one way to compute something has to be as the other.
-
-    Estimates of different kernels err by more than those of schedules of one.
-    """
+    """How many times as fast one way to compute something has to be as the other.  Estimates of
+    different kernels err by more than those of schedules of one."""
 
     pair: float
     """One kernel for a depthwise and a 1x1 convolution, beside two."""
@@ -326,8 +324,8 @@ _AND_OWN = " and its own"
 NO_COSTS = ("most_", "alike_share")
 """How keys begin that bound what is tried."""
 
-Stated = dict[str, dict[str, Any]]
-"""Family -> key -> value."""
+Sourced = tuple[Cost, dict[str, str]]
+"""Constants, with their sources by "cost.FAMILY.KEY"."""
 
 
 @cache
@@ -342,123 +340,69 @@ class CostTables:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "cost"
-        self._known: dict[str, tuple[Stated, dict[str, str], str]] = {}
+        self._known: dict[str, Sourced] = {}
 
     @property
     def names(self) -> list[str]:
         """Files that a GPU can name."""
         return sorted(path.stem for path in self._folder.glob("*.toml"))
 
-    def read_file(
-        self, file: SourcedFile, under: tuple[Cost, dict[str, str]] | None = None
-    ) -> tuple[Cost, dict[str, str]]:
-        """Return the constants of a GPU by its file, with their sources by "cost.FAMILY.KEY".
-
-        `under` are those of the device that the file builds on, where it names no table itself.
-
-        Raises:
-            TargetError: a name, a key or a value of any of the files is wrong.
-        """
+    def read_file(self, file: SourcedFile, under: Sourced | None = None) -> Sourced:
+        """Return the constants of a GPU by its file; `under` are those of the device that the file
+        builds on, where it names no table itself."""
         own = file.table("cost")
         file.check_keys(own, {"base", *families()}, "cost")
-        if under is not None and "base" not in own:
-            return _overlay(file, *under)
-        base = file.text(own, "base", "cost") if "base" in own else UNKNOWN
-        stated, sources, name = self._read_based(file, "cost.base", base, within="cost")
-        return _make_cost(file, name, stated), {
-            f"cost.{key}": text for key, text in sources.items()
-        }
+        if under is None or "base" in own:
+            base = file.text(own, "base", "cost") if "base" in own else UNKNOWN
+            under = self._read_base(file, "cost.base", base)
+        if not any(table for key, table in own.items() if key != "base"):
+            return under
+        cost, sources = _lay_over(file, under, "cost.")
+        name = f"{cost.name.removesuffix(_AND_OWN)}{_AND_OWN}"
+        return dataclasses.replace(cost, name=name), sources
 
-    def read_named(self, name: str) -> tuple[Cost, dict[str, str]]:
-        """Return the constants of a file of this folder, with their sources."""
-        file = self._file(name)
-        stated, sources, _ = self._read_stated(name, ())
-        return _make_cost(file, name, stated), {
-            f"cost.{key}": text for key, text in sources.items()
-        }
-
-    def _file(self, name: str) -> SourcedFile:
-        file = SourcedFile(self._folder / f"{name}.toml")
-        file.check_keys(file.tables, HEADER | set(families()))
-        file.text(file.tables, "title")
-        return file
-
-    def _read_stated(self, name: str, above: tuple[str, ...]) -> tuple[Stated, dict[str, str], str]:
-        """Return all that a file and its bases state; `above` are the files that build on it."""
+    def read_named(self, name: str, above: tuple[str, ...] = ()) -> Sourced:
+        """Return the constants of a file of this folder; `above` are files that build on it."""
         if name not in self._known:
-            file = self._file(name)
-            base = file.text(file.tables, "base") if "base" in file.tables else None
-            if base in (*above, name):
-                raise file.wrong("base", f"seen {base!r}", "a file that does not build on this one")
-            known = self._read_based(file, "base", base, above=(*above, name))
-            _make_cost(file, name, known[0])  # whoever builds on it finds all keys
-            self._known[name] = known
-        stated, sources, _ = self._known[name]
-        return stated, sources, name
+            file = SourcedFile(self._folder / f"{name}.toml")
+            file.check_keys(file.tables, HEADER | set(families()))
+            file.text(file.tables, "title")
+            under = None
+            if "base" in file.tables:
+                base = file.text(file.tables, "base")
+                if base in (*above, name):
+                    raise file.wrong(
+                        "base", f"seen {base!r}", "a file that does not build on this one"
+                    )
+                under = self._read_base(file, "base", base, (*above, name))
+            cost, sources = _lay_over(file, under, "")
+            self._known[name] = dataclasses.replace(cost, name=name), sources
+        return self._known[name]
 
-    def _read_based(
-        self,
-        file: SourcedFile,
-        key: str,
-        base: str | None,
-        *,
-        within: str = "",
-        above: tuple[str, ...] = (),
-    ) -> tuple[Stated, dict[str, str], str]:
-        """Return what `base` states, with the file's own values over it."""
-        stated: Stated = {}
-        sources: dict[str, str] = {}
-        name = file.path.stem
-        if base is not None:
-            if base not in self.names:
-                guess = did_you_mean(base, self.names)
-                expected = "one of " + ", ".join(self.names)
-                raise file.wrong(key, f"seen {base!r}{guess}", expected)
-            under, texts, name = self._read_stated(base, above)
-            stated = {family: dict(values) for family, values in under.items()}
-            sources = dict(texts)
-        own = False
-        for family, values, texts in _own_values(file, within):
-            stated.setdefault(family, {}).update(values)
-            sources.update(texts)
-            own = own or bool(values)
-        return stated, sources, f"{name}{_AND_OWN}" if within and own else name
+    def _read_base(
+        self, file: SourcedFile, key: str, base: str, above: tuple[str, ...] = ()
+    ) -> Sourced:
+        if base not in self.names:
+            guess = did_you_mean(base, self.names)
+            raise file.wrong(key, f"seen {base!r}{guess}", "one of " + ", ".join(self.names))
+        return self.read_named(base, above)
 
 
-def _overlay(file: SourcedFile, cost: Cost, sources: dict[str, str]) -> tuple[Cost, dict[str, str]]:
-    """Constants with the file's own values in their place."""
+def _lay_over(file: SourcedFile, under: Sourced | None, within: str) -> Sourced:
+    """Return what a file builds on with its own values over it; a file on nothing states all."""
     tables: dict[str, Any] = {}
-    sources = dict(sources)
-    for family, values, texts in _own_values(file, "cost"):
-        if values:
-            tables[family] = dataclasses.replace(getattr(cost, family), **values)
-            sources.update({f"cost.{key}": text for key, text in texts.items()})
-    name = f"{cost.name.removesuffix(_AND_OWN)}{_AND_OWN}" if tables else cost.name
-    return dataclasses.replace(cost, name=name, **tables), sources
-
-
-def _own_values(
-    file: SourcedFile, within: str
-) -> Iterator[tuple[str, dict[str, Any], dict[str, str]]]:
-    """Yield the values that a file has itself, family by family."""
+    sources = {} if under is None else dict(under[1])
     for family, record in families().items():
-        section = f"{within}.{family}" if within else family
+        section = f"{within}{family}"
         values = file.read_stated(record, section)
-        yield (
-            family,
-            values,
-            {f"{family}.{key}": file.sources.pop(f"{section}.{key}") for key in values},
-        )
-
-
-def _make_cost(file: SourcedFile, name: str, stated: Stated) -> Cost:
-    """Return the record; every key has a value."""
-    tables = {}
-    for family, record in families().items():
-        values = stated.get(family, {})
+        for key in values:
+            sources[f"cost.{family}.{key}"] = file.sources.pop(f"{section}.{key}")
+        if under is not None:
+            tables[family] = dataclasses.replace(getattr(under[0], family), **values)
+            continue
         for field in dataclasses.fields(record):
             if field.name not in values:
                 expected = "{ value = ..., source = ... } here or in its base"
                 raise file.wrong(f"{family}.{field.name}", "missing", expected)
         tables[family] = record(**values)
-    return Cost(name=name, **tables)
+    return Cost(name="" if under is None else under[0].name, **tables), sources

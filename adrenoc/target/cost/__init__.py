@@ -1,1 +1,0 @@
-"""What estimates of kernels reckon with: fitted constants, as data by compiler and generation."""
