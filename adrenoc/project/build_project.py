@@ -17,7 +17,7 @@ from adrenoc.base.files.outputs import (
     write_atomically,
 )
 from adrenoc.base.host.proc import Result
-from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
+from adrenoc.base.text.report import JunitCase, JunitSuite, show_suites
 from adrenoc.base.text.spelling import list_first, printable, quote_word, show_bytes, show_ms
 from adrenoc.bundle.buckets import name_parts
 from adrenoc.bundle.bundle import Bundle, move_bundle, open_bundle

@@ -52,9 +52,9 @@ from adrenoc.importers.onnx.graph import (
     first_output,
     is_standard,
     node_label,
+    tell_switches,
 )
 from adrenoc.importers.onnx.infer import compute_node, first_line, infer_types
-from adrenoc.importers.onnx.sequences import resolve_sequence
 from adrenoc.importers.onnx.unroll import (
     Growth,
     LoopState,
@@ -62,8 +62,8 @@ from adrenoc.importers.onnx.unroll import (
     can_select,
     compress_as_gather,
     inline_branch,
+    resolve_sequence,
     select_branches,
-    tell_switches,
     unroll_loop,
     unroll_scan,
 )

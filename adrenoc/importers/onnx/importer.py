@@ -21,7 +21,14 @@ from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx.contrib_quantised import fuse_qdq
 from adrenoc.importers.onnx.counted import mask_outputs
 from adrenoc.importers.onnx.fold import fold_constants
-from adrenoc.importers.onnx.graph import MOST_AXES, MOST_ELEMENTS, OnnxGraph, sort_nodes
+from adrenoc.importers.onnx.graph import (
+    MOST_AXES,
+    MOST_ELEMENTS,
+    OnnxGraph,
+    settings_of,
+    sort_nodes,
+    write_switches,
+)
 from adrenoc.importers.onnx.infer import note_differences
 from adrenoc.importers.onnx.load import LoadedModel, load_parts
 from adrenoc.importers.onnx.n_bits import keep_block_weights
@@ -35,7 +42,6 @@ from adrenoc.importers.onnx.prepare import (
 )
 from adrenoc.importers.onnx.refusals import find_refused, raise_refusals, validate_model
 from adrenoc.importers.onnx.steady_cache import check_kept, drop_casts, keep_cache
-from adrenoc.importers.onnx.unroll import settings_of, write_switches
 from adrenoc.importers.shapes import OpenInputs, suggest_shapes
 from adrenoc.importers.states import check_states
 

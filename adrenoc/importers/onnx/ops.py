@@ -27,7 +27,7 @@ from adrenoc.importers.onnx.n_bits import N_BITS
 from adrenoc.importers.onnx.node import OnnxNode
 from adrenoc.importers.relax import own
 from adrenoc.importers.relax.own import head_of
-from adrenoc.importers.relax.spatial import ceil_pads, check_window, same_pads
+from adrenoc.importers.relax.spatial import Window
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant, pick
 
 
@@ -69,40 +69,39 @@ def _lrn(node: OnnxNode) -> relax.Expr:
 
 def _conv(node: OnnxNode) -> relax.Expr:
     """TVM: a pad kernel for SAME padding; the bias reshaped at run time."""
-    rank, weight = len(node.shape()), node.shape(1)
-    axes = rank - 2
-    strides = list(node.attrs.get("strides", [1] * axes))
-    dilations = list(node.attrs.get("dilations", [1] * axes))
-    pads = same_pads(
-        node.text("auto_pad", "NOTSET"),
-        node.attrs.get("pads"),
-        extents=node.shape()[2:],
-        kernel=weight[2:],
-        strides=strides,
-        dilations=dilations,
-    )
-    check_window(node.shape()[2:], weight[2:], dilations, pads)
+    rank, window = len(node.shape()), _window(node, node.shape(1)[2:])
+    pads = window.pads(node.text("auto_pad", "NOTSET"), node.attrs.get("pads"))
+    window.check(pads)
     conv = {3: relax.op.nn.conv1d, 4: relax.op.nn.conv2d, 5: relax.op.nn.conv3d}[rank]
     result = conv(
         node.inputs[0],
         node.inputs[1],
-        strides=strides,
+        strides=window.strides,
         padding=pads,
-        dilation=dilations,
+        dilation=window.dilations,
         groups=int(node.attrs.get("group", 1)),
     )
     return _add_bias(node, result, rank)
+
+
+def _window(node: OnnxNode, kernel: Sequence[int]) -> Window:
+    ones = [1] * (len(node.shape()) - 2)
+    return Window(
+        extents=node.shape()[2:],
+        kernel=kernel,
+        strides=list(node.attrs.get("strides", ones)),
+        dilations=list(node.attrs.get("dilations", ones)),
+    )
 
 
 def _conv_transpose(node: OnnxNode) -> relax.Expr:
     """TVM: ignores output_shape, and pads that auto_pad derives from it; dilation is wrong."""
     rank, weight = len(node.shape()), node.shape(1)
     axes, attrs = rank - 2, node.attrs
-    strides = list(attrs.get("strides", [1] * axes))
-    dilations = list(attrs.get("dilations", [1] * axes))
+    window = _window(node, weight[2:])
+    strides, dilations, spans = window.strides, window.dilations, window.spans
     extra = list(attrs.get("output_padding", [0] * axes))
-    kernel, auto = weight[2:], node.text("auto_pad", "NOTSET")
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    auto = node.text("auto_pad", "NOTSET")
     wanted = list(attrs.get("output_shape", []))[-axes:]
     if not wanted and auto.startswith("SAME"):
         wanted = [e * s for e, s in zip(node.shape()[2:], strides, strict=True)]
@@ -175,19 +174,13 @@ def _add_bias(node: OnnxNode, result: relax.Expr, rank: int) -> relax.Expr:
     return result + node.like(bias.reshape(shape))
 
 
-def _windows(node: OnnxNode) -> tuple[dict[str, list[int]], list[int]]:
-    """Return a pool's windows with explicit pads, and the pads grown to what ceil_mode asks for."""
-    attrs, extents = node.attrs, node.shape()[2:]
-    axes = len(extents)
-    window: dict[str, list[int]] = {
-        "kernel": list(attrs["kernel_shape"]),
-        "strides": list(attrs.get("strides", [1] * axes)),
-        "dilations": list(attrs.get("dilations", [1] * axes)),
-    }
-    pads = same_pads(node.text("auto_pad", "NOTSET"), attrs.get("pads"), extents=extents, **window)
-    grown = ceil_pads(pads, extents=extents, **window) if attrs.get("ceil_mode", 0) else pads
-    check_window(extents, window["kernel"], window["dilations"], grown)
-    return {**window, "pads": pads}, grown
+def _windows(node: OnnxNode) -> tuple[Window, list[int], list[int]]:
+    """Return a pool's windows, explicit pads, and these grown to what ceil_mode asks for."""
+    window = _window(node, list(node.attrs["kernel_shape"]))
+    pads = window.pads(node.text("auto_pad", "NOTSET"), node.attrs.get("pads"))
+    grown = window.grow(pads) if node.attrs.get("ceil_mode", 0) else pads
+    window.check(grown)
+    return window, pads, grown
 
 
 def _pool(kind: str) -> Callable[[OnnxNode], relax.Expr]:
@@ -195,9 +188,7 @@ def _pool(kind: str) -> Callable[[OnnxNode], relax.Expr]:
 
     def convert(node: OnnxNode) -> relax.Expr:
         axes = len(node.shape()) - 2
-        window, grown = _windows(node)
-        kernel, strides, dilations = (window[k] for k in ("kernel", "strides", "dilations"))
-        pads = window["pads"]
+        window, pads, grown = _windows(node)
         x = node.inputs[0]
         include = kind == "avg" and bool(node.attrs.get("count_include_pad", 0))
         if include and grown != pads:
@@ -214,10 +205,10 @@ def _pool(kind: str) -> Callable[[OnnxNode], relax.Expr]:
             x = node.emit(x.astype("float32"))
         pooled = pool(
             x,
-            pool_size=kernel,
-            strides=strides,
+            pool_size=window.kernel,
+            strides=window.strides,
             padding=pads,
-            dilation=dilations,
+            dilation=window.dilations,
             count_include_pad=include and any(pads),
         )
         if small:
@@ -225,22 +216,14 @@ def _pool(kind: str) -> Callable[[OnnxNode], relax.Expr]:
         if node.outputs == 1:
             return pooled
         values = node.emit(pooled)
-        indices = _max_pool_indices(
-            node, values, kernel=kernel, strides=strides, dilations=dilations, pads=pads
-        )
+        indices = _max_pool_indices(node, values, window, pads)
         return relax.Tuple([values, node.emit(indices)])
 
     return convert
 
 
 def _max_pool_indices(
-    node: OnnxNode,
-    values: relax.Expr,
-    *,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads: Sequence[int],
+    node: OnnxNode, values: relax.Expr, window: Window, pads: Sequence[int]
 ) -> relax.Expr:
     """Return where each maximum of a pool lies in the whole input, as `storage_order` counts."""
     shape = node.shape()
@@ -248,10 +231,13 @@ def _max_pool_indices(
     by_column = bool(node.attrs.get("storage_order", 0))
 
     def indices(x: te.Tensor, pooled: te.Tensor) -> te.Tensor:
-        taps = [te.reduce_axis((0, extent), f"k{a}") for a, extent in enumerate(kernel)]
+        taps = [te.reduce_axis((0, extent), f"k{a}") for a, extent in enumerate(window.kernel)]
 
         def element(n: Expr, c: Expr, *at: Expr) -> Expr:
-            where = [at[a] * strides[a] - pads[a] + taps[a].var * dilations[a] for a in range(axes)]
+            where = [
+                at[a] * window.strides[a] - pads[a] + taps[a].var * window.dilations[a]
+                for a in range(axes)
+            ]
             inside: Expr = tirx.const(True, "bool")
             for a in range(axes):
                 inside = tirx.And(inside, tirx.And(where[a] >= 0, where[a] < shape[2 + a]))
@@ -275,14 +261,14 @@ def _max_pool_indices(
 
 def _lp_pool(node: OnnxNode) -> relax.Expr:
     """TVM: a power function for every p, and windows by rules of its own."""
-    window, pads = _windows(node)
-    p, taps = int(node.attrs.get("p", 2)), prod(window["kernel"])
-    mean = getattr(relax.op.nn, f"avg_pool{len(window['kernel'])}d")(
+    window, _, pads = _windows(node)
+    p, taps = int(node.attrs.get("p", 2)), prod(window.kernel)
+    mean = getattr(relax.op.nn, f"avg_pool{len(window.kernel)}d")(
         node.emit(_lp_power(node, p)),
-        pool_size=window["kernel"],
-        strides=window["strides"],
+        pool_size=window.kernel,
+        strides=window.strides,
         padding=pads,
-        dilation=window["dilations"],
+        dilation=window.dilations,
         count_include_pad=True,  # so that each mean is of as many
     )
     return _lp_root(node, node.emit(node.emit(mean) * node.like(taps)), p)

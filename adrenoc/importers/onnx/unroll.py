@@ -6,8 +6,7 @@ once the constants of the last one are folded.
 Before → after:
     y = Scan(x: [3, 4])  {y_t = Relu(x_t)}      y_0 = Relu(x[0]); ...; y = Concat(y_0, y_1, y_2)
 
-An If or a Compress that a constant decides is the branch or the Gather that it then is; inputs of
-a model that alone decide an If, such as a rate or a flag, are found for a message.
+An If or a Compress that a constant decides is the branch or the Gather that it then is.
 
 Before -> after:
     y = If(c) {then: Relu(x)} {else: Neg(x)}      c constant: y = Relu(x)
@@ -15,10 +14,14 @@ Before -> after:
 
 Both branches of a condition that is known at run time alone are computed: operators of ONNX have
 no side effects, and the one that is not taken is dropped element by element, NaN included.
+
+Exporters collect the results of a loop in a list.  Once the loop is unrolled, what is taken from
+the list, or joined, is known, so that sequences are the tensors in them:
+    s = SequenceInsert(SequenceInsert(SequenceEmpty(), a), b)
+    y = ConcatFromSequence(s)                                   y = Concat(a, b)
 """
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -37,112 +40,9 @@ from adrenoc.importers.onnx.graph import (
     copy_node,
     damaged,
     first_output,
-    inner_graphs,
     node_label,
+    tell_switches,
 )
-
-_MOST_NODES = 64
-"""Behind a condition that is a setting's there are few."""
-
-_COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-
-
-def find_switches(
-    condition: str,
-    makers: Mapping[str, onnx.NodeProto],
-    inputs: Collection[str],
-    value_of: Callable[[str], np.ndarray | None],
-) -> dict[str, str]:
-    """Return the inputs that a condition is computed of, each with a value that it is compared
-    with.
-
-    `inputs` are those of one number.  The value is empty where nothing says one.  None are found
-    where the condition hangs on more than these and constants, or on a long computation."""
-    found: dict[str, str] = {}
-    pending, seen = [condition], {condition}
-    while pending:
-        name = pending.pop()
-        if name in inputs:
-            found.setdefault(name, "")
-            continue
-        if value_of(name) is not None:
-            continue
-        maker = makers.get(name)
-        if maker is None or len(seen) > _MOST_NODES or any(inner_graphs(maker)):
-            return {}
-        if maker.op_type in _COMPARING:
-            found |= _compared(maker, makers, inputs, value_of)
-        for operand in maker.input:
-            if operand and operand not in seen:
-                seen.add(operand)
-                pending.append(operand)
-    return found
-
-
-def settings_of(graph: onnx.GraphProto, weights: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Return the inputs that alone decide the Ifs of a graph, with values they are compared with.
-    `weights` are the initialisers that the graph lacks the data of."""
-    makers = {name: node for node in graph.node for name in node.output}
-    stored = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            stored |= {name: a.t for name in node.output for a in node.attribute if a.HasField("t")}
-    inputs = {value.name for value in graph.input if _is_one(value)} - stored.keys()
-
-    def value_of(name: str) -> np.ndarray | None:
-        if name in weights:
-            return weights[name]
-        return onnx.numpy_helper.to_array(stored[name]) if name in stored else None
-
-    found: dict[str, str] = {}
-    for node in graph.node:
-        if node.op_type == "If":
-            found |= find_switches(node.input[0], makers, inputs, value_of)
-    return found
-
-
-def write_switches(found: Mapping[str, str]) -> str:
-    """Return the options that decide, to be typed."""
-    return " ".join(f"--fix {name}={value or 'VALUE'}" for name, value in found.items())
-
-
-def _is_one(value: onnx.ValueInfoProto) -> bool:
-    """Return whether an input is one number whatever is fed, as settings are."""
-    tensor = value.type.tensor_type
-    return tensor.HasField("shape") and all(axis.dim_value == 1 for axis in tensor.shape.dim)
-
-
-def _compared(
-    node: onnx.NodeProto,
-    makers: Mapping[str, onnx.NodeProto],
-    inputs: Collection[str],
-    value_of: Callable[[str], np.ndarray | None],
-) -> dict[str, str]:
-    """Return the input on one side of a comparison, with the constant on the other."""
-    sides = [_behind(name, makers, inputs) for name in node.input]
-    for one, other in (sides, sides[::-1]):
-        value = value_of(other)
-        if one in inputs and value is not None and value.size == 1:
-            return {one: str(value.reshape(-1)[0].item())}
-    return {}
-
-
-def _behind(name: str, makers: Mapping[str, onnx.NodeProto], inputs: Collection[str]) -> str:
-    """Return what a tensor is a copy of, in another type or shape."""
-    while name not in inputs and (maker := makers.get(name)) is not None:
-        if maker.op_type not in ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"):
-            break
-        name = maker.input[0]
-    return name
-
-
-def tell_switches(graph: OnnxGraph, condition: str) -> str:
-    """Return the end of a sentence with the options that decide a condition, where inputs do."""
-    makers = graph.makers()
-    inputs = {spec.name for spec in graph.inputs if math.prod(spec.shape) == 1}
-    found = find_switches(condition, makers, inputs, graph.constants.get)
-    return f"; {write_switches(found)} decides it" if found else ""
-
 
 MOST_ITERATIONS = 1024
 """Longer loops stay, and are then refused: each iteration becomes kernels of its own."""
@@ -553,3 +453,118 @@ def compress_as_gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.Node
         source, axis = flat, 0
     gather = helper.make_node("Gather", [source, prefix], [node.output[0]], axis=axis)
     return [*nodes, gather]
+
+
+Nodes = list[onnx.NodeProto]
+
+
+def resolve_sequence(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+    """Return the nodes in place of one that reads a sequence; None for those that stay.
+
+    Nodes that make sequences are noted and stay: nobody needs them once all readers are resolved,
+    and what still needs them is refused by their names."""
+    if any(name in graph.sequences for name in node.output):
+        return None
+    rule = _RULES.get(node.op_type)
+    return None if rule is None else rule(graph, node)
+
+
+def _construct(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+    graph.sequences[node.output[0]] = tuple(node.input)
+
+
+def _insert(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+    held = graph.sequences.get(node.input[0])
+    at = None if held is None else _position(graph, node, 2, len(held), len(held))
+    if held is not None and at is not None:
+        graph.sequences[node.output[0]] = (*held[:at], node.input[1], *held[at:])
+
+
+def _erase(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+    held = graph.sequences.get(node.input[0])
+    at = None if not held else _position(graph, node, 1, len(held) - 1, len(held))
+    if held is not None and at is not None and at < len(held):
+        graph.sequences[node.output[0]] = (*held[:at], *held[at + 1 :])
+
+
+def _sequence_at(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+    held = graph.sequences.get(node.input[0])
+    at = None if not held else _position(graph, node, 1, len(held), len(held))
+    if held is None or at is None or at == len(held):
+        return None
+    return [helper.make_node("Identity", [held[at]], [node.output[0]])]
+
+
+def _length(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+    held = graph.sequences.get(node.input[0])
+    if held is None:
+        return None
+    graph.set_constant(node.output[0], np.array(len(held), np.int64))
+    return []
+
+
+def _concat(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+    held = graph.sequences.get(node.input[0])
+    if not held:
+        return None
+    attrs = attributes(node)
+    axis = attrs["axis"]
+    if attrs.get("new_axis", 0):
+        return stack(graph, held, axis, node.output[0])
+    return [helper.make_node("Concat", held, [node.output[0]], axis=axis)]
+
+
+def _split(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+    """Take one part for each element of the axis, or for each size that is given."""
+    shape, attrs = graph.shape_of(node.input[0]), attributes(node)
+    axis = attrs.get("axis", 0)
+    if not shape or not -len(shape) <= axis < len(shape):
+        return None
+    total = shape[axis]
+    given = node.input[1] if len(node.input) > 1 else ""
+    if given and given not in graph.constants:
+        return None
+    if given:
+        sizes = graph.constants[given]
+        chunk = max(1, int(sizes.reshape(-1)[0])) if not sizes.shape else 0
+        cuts = range(chunk, total, chunk) if chunk else np.cumsum(sizes)[:-1].tolist()
+    else:
+        cuts = range(1, total)
+    if len(cuts) >= MOST_ITERATIONS:
+        return None
+    parts, nodes = [], []
+    for index, (begin, end) in enumerate(zip((0, *cuts), (*cuts, total), strict=True)):
+        parts.append(f"{node.output[0]}/part{index}")
+        single = not given and not attrs.get("keepdims", 1)
+        place = np.array(index) if single else np.arange(begin, end)
+        graph.set_constant(f"{parts[-1]}/at", place)
+        operands = [node.input[0], f"{parts[-1]}/at"]
+        nodes.append(helper.make_node("Gather", operands, [parts[-1]], axis=axis))
+    graph.sequences[node.output[0]] = tuple(parts)
+    return [*nodes, node]
+
+
+def _position(
+    graph: OnnxGraph, node: onnx.NodeProto, index: int, default: int, length: int
+) -> int | None:
+    """Return the position that an input says, from 0 to `length`; None where that is not known."""
+    name = node.input[index] if index < len(node.input) else ""
+    if not name:
+        return default
+    if name not in graph.constants:
+        return None
+    at = int(graph.scalar(name))
+    at = at + length if at < 0 else at
+    return at if 0 <= at <= length else None
+
+
+_RULES: dict[str, Callable[[OnnxGraph, onnx.NodeProto], Nodes | None]] = {
+    "ConcatFromSequence": _concat,
+    "SequenceAt": _sequence_at,
+    "SequenceConstruct": _construct,
+    "SequenceEmpty": _construct,
+    "SequenceErase": _erase,
+    "SequenceInsert": _insert,
+    "SequenceLength": _length,
+    "SplitToSequence": _split,
+}

@@ -22,67 +22,56 @@ from adrenoc.base.errors import RefusedError
 from adrenoc.importers.relax.values import dtype_of, make_constant, static_shape
 
 
-def same_pads(
-    auto_pad: str,
-    pads: Sequence[int] | None,
-    *,
-    extents: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-) -> list[int]:
-    """Return the explicit pads of a convolution or pool."""
-    axes = len(extents)
-    if auto_pad == "NOTSET":
-        return list(pads) if pads else [0] * (2 * axes)
-    if auto_pad == "VALID":
-        return [0] * (2 * axes)
-    if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
-        raise RefusedError(f"unknown auto_pad '{auto_pad}'")
-    begin, end = [], []
-    for extent, taps, stride, dilation in zip(extents, kernel, strides, dilations, strict=True):
-        outputs = -(-extent // stride)
-        total = max((outputs - 1) * stride + (taps - 1) * dilation + 1 - extent, 0)
-        small, large = total // 2, total - total // 2
-        begin.append(small if auto_pad == "SAME_UPPER" else large)
-        end.append(large if auto_pad == "SAME_UPPER" else small)
-    return begin + end
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """A window that slides over `extents`; of each axis its kernel, stride and dilation."""
 
+    extents: Sequence[int]
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
 
-def ceil_pads(
-    pads: Sequence[int],
-    *,
-    extents: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-) -> list[int]:
-    """Return `pads` grown at the end so that rounding down gives what ceil_mode asks for."""
-    axes = len(extents)
-    grown = list(pads)
-    for axis in range(axes):
-        span = (kernel[axis] - 1) * dilations[axis] + 1
-        padded = extents[axis] + pads[axis] + pads[axis + axes]
-        outputs = -(-(padded - span) // strides[axis]) + 1
-        # A window may not start behind the data and its leading pad.
-        if (outputs - 1) * strides[axis] >= extents[axis] + pads[axis]:
-            outputs -= 1
-        grown[axis + axes] += max((outputs - 1) * strides[axis] + span - padded, 0)
-    return grown
+    @property
+    def spans(self) -> list[int]:
+        """Return how many elements of an axis it reaches over."""
+        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
+    def pads(self, auto_pad: str, given: Sequence[int] | None = None) -> list[int]:
+        """Return the explicit pads of a convolution or pool."""
+        none = [0] * (2 * len(self.extents))
+        if auto_pad in ("NOTSET", "VALID"):
+            return list(given) if given and auto_pad == "NOTSET" else none
+        if auto_pad not in ("SAME_UPPER", "SAME_LOWER"):
+            raise RefusedError(f"unknown auto_pad '{auto_pad}'")
+        begin, end = [], []
+        for extent, span, stride in zip(self.extents, self.spans, self.strides, strict=True):
+            total = max((-(-extent // stride) - 1) * stride + span - extent, 0)
+            small, large = total // 2, total - total // 2
+            begin.append(small if auto_pad == "SAME_UPPER" else large)
+            end.append(large if auto_pad == "SAME_UPPER" else small)
+        return begin + end
 
-def check_window(
-    extents: Sequence[int], kernel: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
-) -> None:
-    """Check that a window fits into the padded data once at least."""
-    axes = len(extents)
-    if (len(kernel), len(dilations), len(pads)) != (axes, axes, 2 * axes):
-        raise RefusedError(f"a window {list(kernel)} does not go with {axes} axes")
-    for axis, extent in enumerate(extents):
-        span = (kernel[axis] - 1) * dilations[axis] + 1
-        padded = extent + pads[axis] + pads[axis + axes]
-        if not 0 < span <= padded:
-            raise RefusedError(f"its window spans {span} elements of an axis that has {padded}")
+    def grow(self, pads: Sequence[int]) -> list[int]:
+        """Return pads grown at the end so that rounding down gives what ceil_mode asks for."""
+        axes, grown = len(self.extents), list(pads)
+        for axis, (extent, span) in enumerate(zip(self.extents, self.spans, strict=True)):
+            stride, padded = self.strides[axis], extent + pads[axis] + pads[axis + axes]
+            outputs = -(-(padded - span) // stride) + 1
+            # A window may not start behind the data and its leading pad.
+            if (outputs - 1) * stride >= extent + pads[axis]:
+                outputs -= 1
+            grown[axis + axes] += max((outputs - 1) * stride + span - padded, 0)
+        return grown
+
+    def check(self, pads: Sequence[int]) -> None:
+        """Check that it fits into the padded data once at least."""
+        axes = len(self.extents)
+        if (len(self.kernel), len(self.dilations), len(pads)) != (axes, axes, 2 * axes):
+            raise RefusedError(f"a window {list(self.kernel)} does not go with {axes} axes")
+        for axis, (extent, span) in enumerate(zip(self.extents, self.spans, strict=True)):
+            padded = extent + pads[axis] + pads[axis + axes]
+            if not 0 < span <= padded:
+                raise RefusedError(f"its window spans {span} elements of an axis that has {padded}")
 
 
 _LARGEST_MATRIX = 1 << 26

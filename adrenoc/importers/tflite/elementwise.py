@@ -18,7 +18,7 @@ import numpy as np
 from tvm import relax
 
 from adrenoc.base.errors import RefusedError
-from adrenoc.importers.relax.spatial import same_pads
+from adrenoc.importers.relax.spatial import Window
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
 
@@ -250,10 +250,8 @@ def pads_of(
     dilations: Sequence[int],
 ) -> list[int]:
     """Return the pads that SAME or VALID mean: all beginnings, then all ends."""
-    padding = "SAME_UPPER" if node.option("Padding") == _SAME_PADS else "VALID"
-    return same_pads(
-        padding, None, extents=extents, kernel=kernel, strides=strides, dilations=dilations
-    )
+    window = Window(extents=extents, kernel=kernel, strides=strides, dilations=dilations)
+    return window.pads("SAME_UPPER" if node.option("Padding") == _SAME_PADS else "VALID")
 
 
 def _operands(node: TfliteNode, x: int, weight: int) -> tuple[relax.Expr, relax.Expr, Any]:

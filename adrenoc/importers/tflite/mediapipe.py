@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from adrenoc.base.errors import RefusedError
-from adrenoc.importers.relax.spatial import same_pads
+from adrenoc.importers.relax.spatial import Window
 from adrenoc.importers.relax.values import make_constant
 from adrenoc.importers.tflite.elementwise import Convert
 from adrenoc.importers.tflite.node import Result, TfliteNode
@@ -233,14 +233,13 @@ def _max_pool_with_places(node: TfliteNode) -> list[Result]:
     options = pool_options(node)
     if options.window[0] * options.window[1] > _MOST_WINDOW:
         raise RefusedError(f"a window of {options.window}, expected {_MOST_WINDOW} pixels")
-    pads = same_pads(
-        "SAME_UPPER" if options.is_same else "VALID",
-        None,
+    sliding = Window(
         extents=node.shape()[1:3],
         kernel=options.window,
         strides=options.strides,
         dilations=(1, 1),
     )
+    pads = sliding.pads("SAME_UPPER" if options.is_same else "VALID")
     width = [0, 0, pads[0], pads[2], pads[1], pads[3], 0, 0]
     x = relax.op.nn.pad(node.real(), width, pad_value=_LOWEST) if any(pads) else node.real()
     padded = [e + width[2 * axis] + width[2 * axis + 1] for axis, e in enumerate(node.shape())]

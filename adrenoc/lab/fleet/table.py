@@ -13,8 +13,16 @@ from typing import Any
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import RecordReader, read_json
-from adrenoc.base.text.junit import JunitCase, JunitSuite, show_suites
-from adrenoc.base.text.report import Cell, Marked, Table, page, tabulate
+from adrenoc.base.text.report import (
+    Cell,
+    JunitCase,
+    JunitSuite,
+    Marked,
+    Table,
+    page,
+    show_suites,
+    tabulate,
+)
 from adrenoc.base.text.spelling import count_of, figure, quote_word, show_bytes
 from adrenoc.device.result import GpuState, why_not_comparable
 from adrenoc.lab.fleet.fleet import DONE, LEFT, JobRow
