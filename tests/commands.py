@@ -3,12 +3,15 @@
 import contextlib
 import io
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from adrenoc.base.errors import DependencyError
 from adrenoc.base.host import proc
+from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import cli, main
 
 
@@ -30,6 +33,25 @@ def run_program(
     """Run a process to its end, and hold what it prints."""
     words = [str(word) for word in command]
     return subprocess.run(words, capture_output=True, text=True, check=check, **more)
+
+
+@contextlib.contextmanager
+def skip_where_lacking() -> Iterator[None]:
+    """Skip the test where something is not installed that its commands need."""
+    try:
+        yield
+    except DependencyError as error:
+        pytest.skip(f"{error.message} ({error.hint})")
+
+
+def compile_model(
+    model: Path, output: Path, *more: object, device: str = "host", preset: str = "fp32"
+) -> Bundle:
+    """Compile a model, for this computer by default; `""` leaves the preset to the device."""
+    chosen = ("--preset", preset) if preset else ()
+    words = ("compile", model, "--device", device, *chosen, *more, "-o", output)
+    assert main([str(word) for word in words]) == 0
+    return open_bundle(output)
 
 
 def compile_here(patch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,18 @@ class Reference:
         return np.array(self.run.get_tensor(index))
 
 
+def judge(content: bytes, seed: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Drawn inputs, and what LiteRT computes of them, by the names of tensors."""
+    reference = Reference(content)
+    inputs = reference.inputs(seed)
+    reference.compute(inputs)
+    given, made = reference.run.get_input_details(), reference.run.get_output_details()
+    return (
+        {detail["name"]: inputs[detail["index"]] for detail in given},
+        {detail["name"]: reference.tensor(detail["index"]) for detail in made},
+    )
+
+
 def evaluate_and_compare(content: bytes, *, seeds: int = 3) -> None:
     """Every tensor of our evaluation is LiteRT's."""
     file = read_tflite(Path("m.tflite"), content)

@@ -4,8 +4,6 @@ The build takes some minutes once; the cache folder keeps it for as long as no s
 """
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,30 +11,34 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adrenoc.base.errors import DependencyError
-from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import Runtime, build_runtime
-from tests.commands import run_program
+from tests.commands import compile_model, run_program, skip_where_lacking
+from tests.compilers import compile_stub
+from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 from tests.models import graph, write, write_conv_chain
 from tests.opencl.implementation import LAYERS, plain_environment
 from tests.patience import WAIT_S
-from tests.runtime.jvm import Jvm, make_jvm
-from tests.runtime.phones import phone_runtime
-from tests.runtime.programs import HERE, Case, Finished
-from tests.runtime.servers import SOFTWARE_ENVIRONMENT
-
-_SHAPE = (1, 3, 12, 12)
+from tests.runtime.programs import (
+    ROWS,
+    Case,
+    Finished,
+    Jvm,
+    compile_opencl,
+    draw,
+    make_jvm,
+    phone_runtime,
+)
+from tests.runtime.servers import SOFTWARE_ENVIRONMENT, Served, native_server, python_server
 
 
 @pytest.fixture(scope="session")
 def runtime() -> Runtime:
     """The runtime for this machine."""
-    try:
+    with skip_where_lacking():
         return build_runtime()
-    except DependencyError as error:
-        pytest.skip(f"{error.message} ({error.hint})")
 
 
 @pytest.fixture(scope="session")
@@ -57,14 +59,21 @@ def opencl() -> str:
 
 
 @pytest.fixture(scope="session")
+def absent(opencl, work) -> Path:
+    """An OpenCL library with no device to use behind it."""
+    return compile_opencl("absent_opencl.c", work, opencl)
+
+
+@pytest.fixture(scope="session")
+def failing(opencl, work) -> Path:
+    """An OpenCL library that fails on order."""
+    return compile_opencl("failing_opencl.c", work, opencl)
+
+
+@pytest.fixture(scope="session")
 def stub(tmp_path_factory) -> Path:
     """The counting OpenCL library."""
-    library = tmp_path_factory.mktemp("stub") / "libstub_opencl.so"
-    sources = sorted((HERE.parent / "native").glob("stub_*.c"))
-    compiler = shutil.which("cc") or "gcc"
-    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library), *map(str, sources)]
-    subprocess.run(command, check=True)
-    return library
+    return compile_stub(tmp_path_factory.mktemp("stub"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,6 +99,30 @@ def execute() -> Callable[..., Finished]:
 
 
 @pytest.fixture(scope="session")
+def runner(runtime, opencl, execute) -> Callable[..., Finished]:
+    """Run a bundle by `adrenoc_run` on the software device, or through another library."""
+
+    def run(
+        path: Path, *words: object, library: object = opencl, of: Runtime = runtime, **more
+    ) -> Finished:
+        return execute(of.runner, path, "--opencl", library, *words, **more)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def serve(runtime, opencl) -> Callable[..., Served]:
+    """Start a server of a kind."""
+
+    def start(kind: str, *options: str) -> Served:
+        if kind == "python":
+            return python_server(*options)
+        return native_server(runtime, opencl, *options)
+
+    return start
+
+
+@pytest.fixture(scope="session")
 def work(tmp_path_factory) -> Path:
     """A folder for the whole session."""
     return tmp_path_factory.mktemp("runtime")
@@ -98,22 +131,15 @@ def work(tmp_path_factory) -> Path:
 @pytest.fixture(scope="session")
 def bundle(work) -> Bundle:
     """A small network with a part for the CPU, two inputs, two outputs; for this machine."""
-    rng = np.random.default_rng(3)
-    constants = {
-        "w": rng.standard_normal((6, 3, 3, 3)).astype("float32"),
-        "b": rng.standard_normal(6).astype("float32"),
-    }
     nodes = (
         "c = Conv <pads = [1, 1, 1, 1]>(image, w, b) r = Relu(c) sum = Add(r, bias) "
         "mean = GlobalAveragePool(sum) wide = Cast <to = 11>(mean) grown = Exp(wide)"
     )
-    inputs = {"image": _SHAPE, "bias": (1, 6, 12, 12)}
+    inputs = {"image": (1, 3, 12, 12), "bias": (1, 6, 12, 12)}
+    constants = draw(3, w=(6, 3, 3, 3), b=(6,))
     model = write(graph(nodes, inputs, ["sum", "grown"], constants), work, "two.onnx")
-    output = work / "two.adrenoc"
-    command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
-    assert main([*command, "--output", str(output)]) == 0
-    assert main([*command, "--output", str(output.with_suffix(".tar"))]) == 0
-    return open_bundle(output)
+    compile_model(model, work / "two.tar")
+    return compile_model(model, work / "two.adrenoc")
 
 
 @pytest.fixture(scope="session")
@@ -126,9 +152,7 @@ def android(tmp_path_factory, runtime) -> Runtime:
 @pytest.fixture(scope="session")
 def phone_bundle(bundle, work) -> Bundle:
     """The bundle of the tests for a phone."""
-    output = work / "phone.adrenoc"
-    assert main(["compile", str(work / "two.onnx"), "-o", str(output), "--preset", "fp32"]) == 0
-    return open_bundle(output)
+    return compile_model(work / "two.onnx", work / "phone.adrenoc", device="adreno")
 
 
 @pytest.fixture(scope="session")
@@ -137,35 +161,30 @@ def shapes(work) -> Bundle:
 
     One output has its batch at axis 1: what is filled up there lies in many places.
     """
-    rng = np.random.default_rng(5)
-    constants = {
-        "w": rng.standard_normal((6, 3, 3, 3)).astype("float32"),
-        "d": rng.standard_normal((6, 5)).astype("float32"),
-    }
     nodes = (
         "c = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) map = Relu(c) "
         "g = GlobalAveragePool(map) f = Flatten(g) y = MatMul(f, d) "
         "turned = Transpose <perm = [1, 0]>(y)"
     )
-    model = write(
-        graph(nodes, {"x": ("n", 3, "h", 9)}, ["map", "turned"], constants), work, "shapes.onnx"
-    )
-    output = work / "shapes.adrenoc"
-    command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
-    command += ["--shape", "x:1|4,3,8|12,9"]
-    assert main([*command, "-o", str(output)]) == 0
-    assert main([*command, "-o", str(output.with_suffix(".tar"))]) == 0
-    return open_bundle(output)
+    constants = draw(5, w=(6, 3, 3, 3), d=(6, 5))
+    made = graph(nodes, {"x": ("n", 3, "h", 9)}, ["map", "turned"], constants)
+    model, shape = write(made, work, "shapes.onnx"), ("--shape", "x:1|4,3,8|12,9")
+    compile_model(model, work / "shapes.tar", *shape)
+    return compile_model(model, work / "shapes.adrenoc", *shape)
 
 
 @pytest.fixture(scope="session")
 def long_chain(work) -> Bundle:
     """Convolutions that take a while, a kernel each."""
     model = write_conv_chain(work, 24, channels=32, side=20, shrink=17)
-    output = work / "long.adrenoc"
-    command = ["compile", str(model), "--device", "host", "--preset", "fp32", "-o", str(output)]
-    assert main(command) == 0
-    return open_bundle(output)
+    return compile_model(model, work / "long.adrenoc")
+
+
+@pytest.fixture(scope="session")
+def decoder(optimising_device, tmp_path_factory) -> Bundle:
+    """A decoder of one layer, with room for 40 tokens."""
+    model = write_decoder(tmp_path_factory.mktemp("decoder"), DecoderShape(layers=1, context=ROWS))
+    return make_decoder_bundle(model, "fp32")[0]
 
 
 @pytest.fixture(scope="session")
@@ -179,9 +198,8 @@ def case(bundle, work) -> Case:
     files = {name: work / f"{name}.raw" for name in arrays}
     for name, array in arrays.items():
         files[name].write_bytes(array.tobytes())
-    return Case(
-        arrays=arrays, files=files, outputs=run_bundle(bundle, inputs=arrays, repeat=1).outputs
-    )
+    outputs = run_bundle(bundle, inputs=arrays, repeat=1).outputs
+    return Case(arrays=arrays, files=files, outputs=outputs)
 
 
 @pytest.fixture(scope="session")
@@ -189,7 +207,5 @@ def jvm(runtime, work, execute) -> Jvm:
     """A JVM with the classes."""
     folder = work / "jvm"
     folder.mkdir()
-    try:
+    with skip_where_lacking():
         return make_jvm(runtime, folder, execute)
-    except DependencyError as error:
-        pytest.skip(f"{error.message} ({error.hint})")

@@ -1,19 +1,46 @@
 """Programs of the tests that use the runtime: built, given inputs, and how they ended."""
 
+import hashlib
 import json
+import os
+import shutil
 import subprocess
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from adrenoc.base.host.proc import run_tool
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.native.android.runtime_build import ARCHIVE, Runtime
+from adrenoc.bundle.manifest import Manifest
+from adrenoc.native.android.link import find_linker
+from adrenoc.native.android.package.aar import archive
+from adrenoc.native.android.runtime_build import (
+    ARCHIVE,
+    HEADERS,
+    LIBRARY,
+    LICENSE,
+    NOTICE,
+    Runtime,
+    open_runtime,
+)
+from adrenoc.native.android.runtime_toolchain import (
+    JNI_LIBRARY,
+    QUICKLY,
+    build_native_half,
+    compile_classes,
+    find_javac,
+    java_folder,
+)
 from tests.compilers import compile_once
 
 HERE = Path(__file__).parent
+ROWS = 40
+"""What the context of the small decoder has room for."""
 
 
 def compile_against(runtime: Runtime, source: str, output: Path, *flags: str) -> Path:
@@ -71,6 +98,11 @@ class Case:
     files: dict[str, Path]
     outputs: dict[str, np.ndarray]
 
+    def check(self, outputs: Mapping[str, np.ndarray]) -> None:
+        """Compare each output, bit for bit."""
+        for name, expected in self.outputs.items():
+            np.testing.assert_array_equal(outputs[name], expected)
+
     def inputs_of(self, bundle: Bundle) -> list[Path]:
         """The files, in the order of a bundle's inputs."""
         return [self.files[spec.name] for spec in bundle.manifest.inputs]
@@ -78,6 +110,28 @@ class Case:
     def bytes_of(self, bundle: Bundle) -> bytes:
         """The outputs one behind the other, in the order of a bundle's."""
         return b"".join(self.outputs[spec.name].tobytes() for spec in bundle.manifest.outputs)
+
+
+def draw(seed: int, **shapes: Sequence[int]) -> dict[str, np.ndarray]:
+    """Return arrays of a normal distribution, drawn one after the other."""
+    rng = np.random.default_rng(seed)
+    return {name: rng.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+
+
+def flip_bits(file: Path, at: int, bits: int = 1) -> None:
+    """Change a byte of a file."""
+    content = bytearray(file.read_bytes())
+    content[at] ^= bits
+    file.write_bytes(content)
+
+
+def replace_file(folder: Path, name: str, content: bytes) -> None:
+    """Write a file of a bundle, and have the manifest say so."""
+    (folder / name).write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    entry = next(file for file in manifest["files"] if file["path"] == name)
+    entry["bytes"], entry["sha256"] = len(content), hashlib.sha256(content).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def read_printed(
@@ -90,24 +144,122 @@ def read_printed(
     return output.read_bytes()
 
 
-def run_case(
-    execute: Callable[..., Finished],
-    runner: Path,
-    opencl: str,
-    path: Path,
-    case: Case,
+def compute(
+    run: Callable[..., Finished],
+    inputs: Mapping[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
     folder: Path,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Run a bundle by `adrenoc_run`: what it told, and the outputs, which go through `folder`."""
-    command: list[object] = [runner, path, "--opencl", opencl, "--repeat", 3]
-    for name, file in case.files.items():
-        command += ["--input", f"{name}={file}"]
-    for name in case.outputs:
-        command += ["--output", f"{name}={folder / name}"]
-    told = execute(*command).json()
+    """Run a program on arrays: what it told, and outputs of such a form, through `folder`."""
+    words: list[object] = []
+    for place, (name, array) in enumerate(inputs.items()):
+        array.tofile(folder / f"{place}.in")
+        words += ["--input", f"{name}={folder / f'{place}.in'}"]
+    files = {name: folder / f"{place}.out" for place, name in enumerate(outputs)}
+    for name, file in files.items():
+        words += ["--output", f"{name}={file}"]
+    told = run(*words).json()
+    return told, {
+        name: np.fromfile(files[name], array.dtype).reshape(array.shape)
+        for name, array in outputs.items()
+    }
+
+
+def run_case(
+    run: Callable[..., Finished], path: Path, case: Case, folder: Path
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Run a bundle on the inputs of the case: what it told, and the outputs."""
+    told, made = compute(partial(run, path, "--repeat", 3), case.arrays, case.outputs, folder)
     assert told["runs"] == 4
     assert 0 < told["p50_ms"] <= told["p99_ms"]
-    return told, {
-        name: np.fromfile(folder / name, array.dtype).reshape(array.shape)
-        for name, array in case.outputs.items()
-    }
+    return told, made
+
+
+def phone_runtime(folder: Path, runtime: Runtime) -> Runtime:
+    """Stand-ins for the libraries, with the other files of a runtime for this machine."""
+    for name in (LIBRARY, JNI_LIBRARY):
+        link_stub(folder / name)
+    for name in (*HEADERS, LICENSE, NOTICE):
+        shutil.copy(runtime.folder / name, folder / name)
+    return open_runtime(folder)
+
+
+def link_stub(path: Path, *flags: str, emulation: str = "aarch64linux", strip: bool = True) -> None:
+    """A library for arm64 Android, or for another machine, with one function."""
+    linker = find_linker(host=False)
+    targets = {"aarch64linux": "aarch64-linux-android", "elf_x86_64": "x86_64-linux-android"}
+    source = path.with_suffix(".s")
+    source.write_text(
+        ".globl adrenoc_run\n.type adrenoc_run,%function\nadrenoc_run:\nlocal:\n nop\n"
+    )
+    assembler = [sys.executable, "-m", "ziglang", "clang", "-target", targets[emulation]]
+    run_tool([*assembler, "-c", str(source), "-o", f"{path}.o"], deed="assemble")
+    page = ("-z", "max-page-size=16384")
+    stripped = ("--strip-all",) if strip else ()
+    command = [*linker.command, "-m", emulation, "-shared", "-soname", path.name, *page, *stripped]
+    run_tool([*command, *flags, f"{path}.o", "-o", str(path)], deed="link")
+    source.unlink()
+    Path(f"{path}.o").unlink()
+
+
+def without_sources(manifest: Manifest) -> Manifest:
+    """What an app's tar says of a bundle."""
+    files = tuple(file for file in manifest.files if not file.path.endswith(".cl"))
+    return replace(manifest, files=files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jvm:
+    """A Java virtual machine with the classes, their native half and programs of the tests."""
+
+    java: str
+    class_path: str
+    libraries: Path
+    signals: Path
+    execute: Callable[..., Finished]
+
+    def run(self, program: str, *words: object, heap_mib: int = 256) -> str:
+        """Run a program of `tests/runtime/java/programs`; what it printed."""
+        flags = [f"-Xmx{heap_mib}m", "-Xcheck:jni", "-ea", f"-Djava.library.path={self.libraries}"]
+        # A fake of Android's file descriptors reads the number of Java's.
+        flags += ["--add-opens", "java.base/java.io=ALL-UNNAMED", "-Dfile.encoding=UTF-8"]
+        flags += [QUICKLY.removeprefix("-J")]
+        command = [self.java, *flags, "-cp", self.class_path, program, *words]
+        # Drivers of CPUs take signals that the JVM takes, too: this library lets both have them.
+        done = self.execute(*command, LD_PRELOAD=str(self.signals))
+        assert "WARNING in native method" not in done.out, done.out
+        return done.out
+
+
+def make_jvm(runtime: Runtime, folder: Path, execute: Callable[..., Finished]) -> Jvm:
+    """Compile all of it into `folder`.
+
+    Raises:
+        DependencyError: there is no JDK.
+    """
+    javac = Path(find_javac()).resolve()
+    home = javac.parents[1]
+    classes = folder / "classes.jar"
+    classes.write_bytes(archive(compile_classes()))
+    java = HERE / "java"
+    programs = folder / "programs"
+    sources = [str(path) for path in sorted(java.rglob("*.java"))]
+    command = [str(javac), QUICKLY, "-encoding", "UTF-8", "-Xlint:all", "-Werror"]
+    command += ["-cp", str(classes)]
+    # Of Android's classes that have no fake, the signatures do.
+    command += ["-sourcepath", str(java_folder() / "stubs"), "-implicit:class"]
+    subprocess.run([*command, "-d", str(programs), *sources], check=True)
+    include = f"{home / 'include'};{home / 'include' / 'linux'}"
+    options = [f"-DADRENOC_JNI_INCLUDE={include}"]
+    library = build_native_half(runtime.folder, folder / "jni", options)
+    libraries = folder / "libraries"
+    libraries.mkdir()
+    for path in (library, runtime.folder / LIBRARY):
+        shutil.copy(path, libraries)
+    return Jvm(
+        java=str(javac.with_name("java")),
+        class_path=os.pathsep.join((str(classes), str(programs))),
+        libraries=libraries,
+        signals=home / "lib" / "libjsig.so",
+        execute=execute,
+    )

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -13,9 +14,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 from adrenoc import native
-from adrenoc.device.remote import RemoteAddress
+from adrenoc.bundle.bundle import Bundle
+from adrenoc.device.peers import MAGIC
+from adrenoc.device.remote import RemoteAddress, run_remote
 from adrenoc.native.android.runtime_build import Runtime
 from tests.patience import WAIT_S
+from tests.runtime.programs import Case
 
 SOFTWARE = Path(sys.prefix) / "lib"
 # What lets any program find the software device.
@@ -71,8 +75,34 @@ def native_server(runtime: Runtime, opencl: str, *options: str) -> Served:
     )
 
 
+@contextmanager
+def greeted(port: int, key: str = "") -> Iterator[socket.socket]:
+    """A peer that a server with this key has taken."""
+    with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
+        greet(peer, key)
+        yield peer
+
+
+def greet(peer: socket.socket, key: str = "") -> None:
+    peer.sendall(greeting(key))
+    assert peer.recv(100).endswith(b"server:")
+
+
+def greeting(key: str = "") -> bytes:
+    """What a client says first."""
+    said = f"client:{key}".encode()
+    return struct.pack("<ii", MAGIC, len(said)) + said
+
+
 def address_of(port: int, **options: object) -> RemoteAddress:
     return RemoteAddress.parse(f"127.0.0.1:{port}", **{"timeout_s": WAIT_S, **options})
+
+
+def check_remote(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
+    """Run a bundle at a server, which computes what Python computes."""
+    result = run_remote(bundle, address, inputs=case.arrays, repeat=2)
+    assert address.tracked or str(address.where) in result.device
+    case.check(result.outputs)
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +33,11 @@ from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.native.android.runtime_build import RUNNER, SERVER, Runtime, build_runtime
-from tests.commands import run_program
+from tests.commands import run_program, skip_where_lacking
 from tests.mcu import networks
-from tests.mcu.judge import Reference
+from tests.mcu.judge import judge
 from tests.patience import WAIT_S
-from tests.runtime.programs import Finished, compile_with_archive
+from tests.runtime.programs import Finished, compile_with_archive, compute
 
 pytestmark = pytest.mark.nightly
 
@@ -81,10 +82,8 @@ def _module():
 
 def _write_bundle(folder: Path, triple: str) -> Path:
     folder.mkdir()
-    try:
+    with skip_where_lacking():
         linker = find_linker(host=False)
-    except DependencyError as error:
-        pytest.skip(f"{error.message} ({error.hint})")
     library = relax.build(_module(), tvm.target.Target({"kind": "llvm", "mtriple": triple}))
     facts = link_library(library, folder / LIBRARY, triple=triple, linker=linker)
     manifest = {
@@ -102,10 +101,8 @@ def _write_bundle(folder: Path, triple: str) -> Path:
 def arm64() -> Runtime:
     if not EMULATOR:
         pytest.skip("no qemu for arm64: apt-get install qemu-user")
-    try:
+    with skip_where_lacking():
         return build_runtime(abi="aarch64-linux")
-    except DependencyError as error:
-        pytest.skip(f"{error.message} ({error.hint})")
 
 
 @pytest.fixture(scope="module")
@@ -144,23 +141,20 @@ def test_the_version_is_the_same_program(arm64, emulate):
 
 
 @pytest.mark.parametrize("form", ["folder", "tar"])
-def test_numbers_equal_this_machine(form, arm64, runtime, emulate, execute, image, tmp_path):
+def test_numbers_equal_this_machine(form, arm64, runtime, emulate, execute, tmp_path):
     bundle = _write_bundle(tmp_path / "arm64.adrenoc", TRIPLE)
     if form == "tar":
         write_tar(bundle, tmp_path / "arm64.tar", name="cpu")
         bundle = tmp_path / "arm64.tar"
-    there = tmp_path / "there.raw"
-    options = ("--device", "cpu", "--input", f"image={image}")
-    told = emulate(arm64.runner, bundle, *options, "--output", f"scores={there}").json()
+    given = {"image": IMAGE}, {"scores": np.empty(SHAPE, "float32")}, tmp_path
+    run = partial(emulate, arm64.runner, bundle, "--device", "cpu")
+    told, there = compute(run, *given)
     assert told["device"] == "cpu"
     assert told["runtime"] == arm64.stamp
-
-    here = tmp_path / "here.raw"
     own = _write_bundle(tmp_path / "own.adrenoc", "x86_64-linux-gnu")
-    execute(runtime.runner, own, *options, "--output", f"scores={here}")
-    scores = np.fromfile(there, "float32").reshape(SHAPE)
-    np.testing.assert_allclose(scores, np.fromfile(here, "float32").reshape(SHAPE), atol=1e-5)
-    assert np.abs(scores).max() > 1
+    _, here = compute(partial(execute, runtime.runner, own, "--device", "cpu"), *given)
+    np.testing.assert_allclose(there["scores"], here["scores"], atol=1e-5)
+    assert np.abs(there["scores"]).max() > 1
 
 
 @pytest.fixture(scope="module")
@@ -220,15 +214,9 @@ def carrying(tmp_path_factory) -> tuple[bytes, Path]:
 def test_a_phones_bundle_computes_on_its_cpu(cpu, carrying, arm64, emulate, tmp_path):
     """Every byte is LiteRT's, through the C API, and the reason is told."""
     content, bundle = carrying
-    reference = Reference(content)
-    inputs = reference.inputs(4)
-    reference.compute(inputs)
-    detail, result = reference.run.get_input_details()[0], reference.run.get_output_details()[0]
-    given, made = tmp_path / "given.raw", tmp_path / "made.raw"
-    given.write_bytes(inputs[detail["index"]].tobytes())
-    options = ("--input", f"{detail['name']}={given}", "--output", f"{result['name']}={made}")
-    told = emulate(arm64.runner, bundle, *options, cpu=cpu).json()
+    inputs, wanted = judge(content, 4)
+    told, made = compute(partial(emulate, arm64.runner, bundle, cpu=cpu), inputs, wanted, tmp_path)
     assert told["device"] == "CPU"
     assert any("No usable OpenCL library" in note for note in told["notes"])
-    got = np.fromfile(made, np.int8).reshape(result["shape"])
-    assert (got == reference.tensor(result["index"])).all()
+    for name, array in wanted.items():
+        assert (made[name] == array).all()

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +14,11 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.runtime_build import build_runtime
-from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
+from tests.commands import compile_model
 from tests.mcu import networks
 from tests.models import write_stepper
-from tests.runtime.programs import Finished, compile_against, compile_opencl, read_printed
+from tests.runtime.programs import compile_against, compute, draw, read_printed, replace_file
 from tests.tflite.signature_models import call_sharing, write_shared, write_sharing
-
-Execute = Callable[..., Finished]
 
 DRIVER = ("libintelocl.so", "libtbb.so.12", "libOpenCL.so.1")
 RUNS = 2000
@@ -74,10 +72,9 @@ def test_threads_of_the_cpp_wrapper_do_not_race(bundle, case, opencl, execute, t
     assert "WARNING: ThreadSanitizer" not in done.err, done.err
 
 
-def test_a_run_that_fails_ends_its_profile(runtime, bundle, case, opencl, cache, execute, work):
+def test_a_run_that_fails_ends_its_profile(runtime, bundle, case, failing, cache, execute, work):
     program = compile_against(runtime, "failing_launch.c", work / "failing_launch")
-    library = compile_opencl("failing_opencl.c", work, opencl)
-    told = execute(program, bundle.path, library, cache, *case.inputs_of(bundle)).json()
+    told = execute(program, bundle.path, failing, cache, *case.inputs_of(bundle)).json()
     assert len(told) == len(bundle.launches())
 
 
@@ -89,25 +86,16 @@ def stepper(tmp_path_factory) -> Bundle:
     """y = 2 (h / 2 + x), and h becomes h / 2 + x."""
     folder = tmp_path_factory.mktemp("stepper")
     model = write_stepper(folder, STATE)
-    return _compile(model, folder / "step.adrenoc", "--state", "h=hn")
-
-
-def _compile(model: Path, output: Path, *more: str) -> Bundle:
-    words = ["compile", str(model), "--device", "host", "--preset", "fp32", *more]
-    assert main([*words, "-o", str(output)]) == 0
-    return open_bundle(output)
+    return compile_model(model, folder / "step.adrenoc", "--state", "h=hn")
 
 
 @pytest.mark.nightly
 def test_calls_end_soon_and_leave_the_model_right(
-    runtime, long_chain, stepper, device, opencl, execute, work, tmp_path
+    runtime, long_chain, stepper, decoder, opencl, execute, work, tmp_path
 ):
     """Whole runs, pieces, threads that race, a state, tokens and prompts."""
-    folder = tmp_path / "decoder"
-    folder.mkdir()
-    decoder = make_decoder_bundle(write_decoder(folder, DecoderShape(layers=1, context=40)), "fp32")
     program = compile_against(runtime, "cancel_program.cc", tmp_path / "cancel")
-    paths = (long_chain.path, stepper.path, decoder[0].path)
+    paths = (long_chain.path, stepper.path, decoder.path)
     told = execute(program, *paths, opencl, work / "cancel-cache").json()
     # A piece is a twentieth of a run; the rest is other processes' time.
     assert told["cancelled_ms"] < told["whole_ms"]
@@ -117,11 +105,9 @@ def test_calls_end_soon_and_leave_the_model_right(
 def test_code_for_the_cpu_ends_too(runtime, opencl, execute, work, tmp_path):
     model = tmp_path / "wake.tflite"
     model.write_bytes(networks.wake_words(size=96))
-    bundle = tmp_path / "wake.adrenoc"
-    words = ["compile", str(model), "--device", "host", "--fallback", "cpu", "-o", str(bundle)]
-    assert main(words) == 0
+    bundle = compile_model(model, tmp_path / "wake.adrenoc", "--fallback", "cpu", preset="")
     program = compile_against(runtime, "cancel_on_cpu.cc", tmp_path / "cancel_on_cpu")
-    execute(program, bundle, opencl, work / "cancel-cache")
+    execute(program, bundle.path, opencl, work / "cancel-cache")
 
 
 @pytest.fixture(scope="module")
@@ -169,32 +155,24 @@ BAD_ARGUMENT = 21
 
 @pytest.mark.parametrize("shape", [(1, 3, 8, 9), (1, 3, 12, 9), (3, 3, 8, 9), (4, 3, 12, 9)])
 @pytest.mark.parametrize("form", ["folder", "tar"])
-def test_each_shape_gives_the_numbers_of_python(
-    shape, form, runtime, shapes, opencl, execute, work, tmp_path
-):
-    x = np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
-    x.tofile(tmp_path / "x.raw")
-    expected = run_bundle(shapes, inputs={"x": x}, repeat=1, warmup=0).outputs
+def test_each_shape_gives_the_numbers_of_python(shape, form, runner, shapes, work, tmp_path):
+    inputs = draw(sum(shape), x=shape)
+    expected = run_bundle(shapes, inputs=inputs, repeat=1, warmup=0).outputs
     path = shapes.path if form == "folder" else shapes.path.with_suffix(".tar")
-    asked = "x".join(map(str, shape))
-    command = [runtime.runner, path, "--opencl", opencl, "--cache", work / "shapes-cache"]
-    command += ["--shape", f"x={asked}", "--input", f"x={tmp_path / 'x.raw'}"]
-    for name in expected:
-        command += ["--output", f"{name}={tmp_path / name}.raw"]
-    execute(*command)
+    words = ("--cache", work / "shapes-cache", "--shape", f"x={'x'.join(map(str, shape))}")
+    _, got = compute(partial(runner, path, *words), inputs, expected, tmp_path)
     for name, wanted in expected.items():
-        got = np.fromfile(tmp_path / f"{name}.raw", "float32").reshape(wanted.shape)
-        np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(got[name], wanted)
 
 
-def test_what_no_bucket_takes(runtime, shapes, bundle, opencl, execute, work):
-    options = ("--opencl", opencl, "--cache", work / "shapes-cache", "--shape")
+def test_what_no_bucket_takes(shapes, bundle, runner, work):
+    run = partial(runner, expect=BAD_ARGUMENT)
+    options = ("--cache", work / "shapes-cache", "--shape")
     for asked in ("1x3x10x9", "5x3x8x9", "0x3x8x9", "3x8x9", "1x3x8x9x1"):
-        command = (runtime.runner, shapes.path, *options, f"x={asked}")
-        said = execute(*command, expect=BAD_ARGUMENT).err
+        said = run(shapes.path, *options, f"x={asked}").err
         assert f"no bucket takes {asked}; the bundle has 1x3x8x9, 1x3x12x9, 4x3x8x9" in said
-    command = (runtime.runner, bundle.path, *options, "image=1x3x8x8")
-    assert "the bundle has 1x3x12x12_1x6x12x12" in execute(*command, expect=BAD_ARGUMENT).err
+    said = run(bundle.path, *options, "image=1x3x8x8").err
+    assert "the bundle has 1x3x12x12_1x6x12x12" in said
 
 
 def test_the_c_api_tells_and_chooses_shapes(runtime, shapes, opencl, execute, work):
@@ -208,8 +186,7 @@ BAD_SIGNATURE, BAD_BUNDLE = 21, 23
 @pytest.fixture(scope="module")
 def signatures(work) -> Bundle:
     model, output = write_shared(work / "signatures.tflite"), work / "signatures.adrenoc"
-    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--signature", "all"]
-    assert main([*words, "-o", str(output)]) == 0
+    compile_model(model, output, "--signature", "all")
     assert main(["prove", str(output), str(model)]) == 0
     return open_bundle(output)
 
@@ -224,8 +201,7 @@ def test_signatures_share_states(budget, runtime, opencl, execute, work, tmp_pat
     """Also where another model takes the memory in between: then states of all wait on the host."""
     first = np.arange(1, 9, dtype=np.float32).reshape(2, 4) / 8
     model, output = write_sharing(tmp_path / "m.tflite", first), tmp_path / "m.adrenoc"
-    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--signature", "all"]
-    assert main([*words, "-o", str(output)]) == 0
+    compile_model(model, output, "--signature", "all")
     calls = [("peek", 2), ("add", 3), ("peek", 5), ("peek", 1), ("add", 7), ("peek", 1)]
     wanted = call_sharing(model, [(n, np.full((2, 4), x, np.float32)) for n, x in calls])
     program = work / "shared_states_program"
@@ -242,30 +218,23 @@ def test_java_tells_and_chooses_signatures(jvm, signatures, opencl):
 
 
 @pytest.mark.parametrize("name", ["wide", "tall"])
-def test_the_runner_takes_a_name(name, runtime, signatures, opencl, execute, work, tmp_path):
+def test_the_runner_takes_a_name(name, runner, signatures, work, tmp_path):
     expected = tmp_path / "expected.npz"
     words = ["run", str(signatures.path), "--signature", name, "--repeat", "1", "--seed", "3"]
     x = np.random.default_rng(0).standard_normal((3 if name == "wide" else 1, 64), np.float32)
     np.save(tmp_path / "x.npy", x)
-    x.tofile(tmp_path / "x.raw")
     assert main([*words, "--input", str(tmp_path / "x.npy"), "--save", str(expected)]) == 0
-    command = (runtime.runner, signatures.path, "--opencl", opencl, "--signature", name)
-    files = (
-        "--input",
-        f"{name}_x:0={tmp_path / 'x.raw'}",
-        "--output",
-        f"{name}_y0={tmp_path / 'y'}",
-    )
-    execute(*command, "--cache", work / "signatures-cache", *files)
-    made = np.fromfile(tmp_path / "y", np.float32)
-    np.testing.assert_array_equal(made, np.load(expected)[f"{name}_y0"].ravel())
+    wanted = {f"{name}_y0": np.load(expected)[f"{name}_y0"]}
+    options = ("--signature", name, "--cache", work / "signatures-cache")
+    run = partial(runner, signatures.path, *options)
+    _, made = compute(run, {f"{name}_x:0": x}, wanted, tmp_path)
+    np.testing.assert_array_equal(made[f"{name}_y0"], wanted[f"{name}_y0"])
 
 
-def test_the_runner_names_what_there_is(runtime, signatures, bundle, opencl, execute):
-    words = ("--opencl", opencl, "--signature", "tal")
-    said = execute(runtime.runner, signatures.path, *words, expect=BAD_SIGNATURE).err
+def test_the_runner_names_what_there_is(signatures, bundle, runner):
+    said = runner(signatures.path, "--signature", "tal", expect=BAD_SIGNATURE).err
     assert "no signature is called tal; the bundle has wide, tall" in said
-    said = execute(runtime.runner, bundle.path, *words, expect=BAD_SIGNATURE).err
+    said = runner(bundle.path, "--signature", "tal", expect=BAD_SIGNATURE).err
     assert "the bundle holds one call, and no signatures to choose from" in said
 
 
@@ -273,19 +242,12 @@ def test_the_runner_names_what_there_is(runtime, signatures, bundle, opencl, exe
     ("at", "name", "said"),
     [(0, "wide", "has not one name for each signature"), (1, "", "has not one name for each")],
 )
-def test_names_that_are_damaged(at, name, said, runtime, signatures, opencl, execute, tmp_path):
-    place = tmp_path / "m.adrenoc"
-    shutil.copytree(signatures.path, place)
+def test_names_that_are_damaged(at, name, said, signatures, runner, tmp_path):
+    place = Path(shutil.copytree(signatures.path, tmp_path / "m.adrenoc"))
     plain = json.loads((place / BUCKETS_FILE).read_text())
     plain["buckets"][at]["signature"] = name
-    (place / BUCKETS_FILE).write_text(json.dumps(plain))
-    words = (runtime.runner, place, "--opencl", opencl, "--trust-files")
-    found = json.loads((place / "manifest.json").read_text())
-    for entry in found["files"]:
-        if entry["path"] == BUCKETS_FILE:
-            entry["bytes"] = (place / BUCKETS_FILE).stat().st_size
-    (place / "manifest.json").write_text(json.dumps(found))
-    assert said in execute(*words, expect=BAD_BUNDLE).err
+    replace_file(place, BUCKETS_FILE, json.dumps(plain).encode())
+    assert said in runner(place, "--trust-files", expect=BAD_BUNDLE).err
 
 
 SHAPE = (1, 1, 8)
@@ -293,8 +255,6 @@ SHAPE = (1, 1, 8)
 
 def test_a_state_goes_on(runtime, opencl, execute, tmp_path):
     model = write_stepper(tmp_path, SHAPE)
-    bundle = tmp_path / "step.adrenoc"
-    command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
-    assert main([*command, "--state", "h=hn", "-o", str(bundle)]) == 0
+    bundle = compile_model(model, tmp_path / "step.adrenoc", "--state", "h=hn")
     program = compile_against(runtime, "states_program.cc", tmp_path / "states")
-    execute(program, bundle, opencl, tmp_path / "cache")
+    execute(program, bundle.path, opencl, tmp_path / "cache")

@@ -2,20 +2,15 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from adrenoc.bundle.bundle import Bundle
-from adrenoc.cli.main import main
-from tests.commands import run_program
-from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
+from tests.commands import compile_model, run_program
 from tests.models import graph, write
-from tests.runtime.programs import Finished, compile_against, compile_opencl, read_printed
-
-Execute = Callable[..., Finished]
+from tests.runtime.programs import compile_against, compile_opencl, read_printed
+from tests.runtime.servers import SOFTWARE_ENVIRONMENT
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +50,8 @@ def test_a_constant_is_in_memory_once(runtime, opencl, tmp_path, suffix):
         table = np.ones((rows, WIDTH), np.float32)
         nodes = "index = Cast <to = 7>(at) row = Gather(table, index)"
         made = graph(nodes, {"at": (3,)}, ["row"], {"table": table})
-        model = write(made, tmp_path, f"{name}.onnx")
         bundle = tmp_path / f"{name}{suffix}"
-        command = ["compile", str(model), "--device", "host", "--preset", "fp32"]
-        assert main([*command, "--output", str(bundle)]) == 0
+        compile_model(write(made, tmp_path, f"{name}.onnx"), bundle)
         # The driver's compiler has tens of MiB more in some runs than in others.
         peaks[name] = min(
             measure_peak_bytes(runtime.runner, bundle, "--opencl", opencl) for _ in range(3)
@@ -73,9 +66,6 @@ def measure_peak_bytes(*command: object) -> int:
     Another one starts it, which is small: a program's peak counts what had been before it in its
     process, here all that pytest holds.
     """
-    folder = Path(sys.prefix) / "lib"
-    environment = {"LD_LIBRARY_PATH": str(folder)}
-    environment["OCL_ICD_FILENAMES"] = str(folder / "libintelocl.so")
     measure = (
         "import resource, subprocess, sys\n"
         "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
@@ -84,19 +74,12 @@ def measure_peak_bytes(*command: object) -> int:
     done = run_program(
         [sys.executable, "-c", measure, *map(str, command)],
         check=True,
-        env={**os.environ, **environment},
+        env={**os.environ, **SOFTWARE_ENVIRONMENT},
     )
     return int(done.stdout) * KIB
 
 
 TIMES = 40
-
-
-@pytest.fixture(scope="module")
-def decoder(device, tmp_path_factory) -> Bundle:
-    folder = tmp_path_factory.mktemp("decoder")
-    model = write_decoder(folder, DecoderShape(layers=1, context=40))
-    return make_decoder_bundle(model, "fp32")[0]
 
 
 @pytest.mark.nightly
@@ -134,7 +117,6 @@ def test_all_is_released_whatever_failed(
 RUNS = 10_000
 # The allocator's noise; four bytes a run would be 30.
 GROWTH_KIB = 256
-# Of the context that lives as long as the process: itself and its queue.
 
 
 @pytest.fixture(scope="module")

@@ -7,38 +7,40 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from adrenoc.base.errors import BundleError, DeviceError, DeviceMemoryError, RemoteError
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
-from adrenoc.device.remote import RemoteAddress, open_session, run_remote
+from adrenoc.device.remote import open_session, run_remote
 from tests.commands import run_program
 from tests.runtime.link import link_to
-from tests.runtime.programs import Case, compile_opencl
 from tests.runtime.servers import (
     SOFTWARE_ENVIRONMENT,
     WAIT_S,
+    Served,
     address_of,
+    check_remote,
     native_server,
     server_process,
     wait_until,
 )
 
 DEVICE_FAILED = 25
-_OWN_MOUNTS = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec")
 
 
-def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
-    result = run_remote(bundle, address, inputs=case.arrays, repeat=1)
-    for name, expected in case.outputs.items():
-        np.testing.assert_array_equal(result.outputs[name], expected)
+def _with_mounts(script: str, place: Path) -> list[object]:
+    """The words before a command that has mounts of its own, which `script` makes at `place`."""
+    own = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec")
+    enter = [*own, f'{script}; exec "$@"', place]
+    if run_program([*enter, "true"]).returncode != 0:
+        pytest.skip("this user may not mount a disk of its own")
+    return enter
 
 
 # --- links ----------------------------------------------------------------------------------------
@@ -48,7 +50,7 @@ def test_a_slow_link_is_no_failure(bundle, case, runtime, opencl):
     with native_server(runtime, opencl) as (_, port), link_to(port, bytes_per_s=40_000) as slow:
         started = time.monotonic()
         # Each kernel's source and each answer pass one by one; the library is the longest message.
-        _check(bundle, case, address_of(slow, timeout_s=WAIT_S))
+        check_remote(bundle, case, address_of(slow, timeout_s=WAIT_S))
         assert time.monotonic() - started > 1
 
 
@@ -63,7 +65,7 @@ def test_a_link_that_ends_half_way(end, then, said, bundle, case, runtime, openc
             with pytest.raises(RemoteError, match=said):
                 run_remote(bundle, address_of(broken, timeout_s=limit_s), inputs=case.arrays)
         # What came half is not taken for the whole.
-        _check(bundle, case, address_of(port))
+        check_remote(bundle, case, address_of(port))
         wait_until(lambda: not list(tmp_path.glob("adrenoc-rpc-*")))
 
 
@@ -73,7 +75,7 @@ def test_a_second_client_waits_or_is_told(bundle, case, runtime, opencl):
             with pytest.raises(RemoteError, match="did not answer within 1 s") as caught:
                 run_remote(bundle, address_of(port, timeout_s=1.0), inputs=case.arrays)
             assert "one client at a time" in caught.value.hint
-        _check(bundle, case, address_of(port))
+        check_remote(bundle, case, address_of(port))
 
 
 def test_a_server_of_another_version(bundle, case, runtime, opencl):
@@ -113,24 +115,17 @@ def test_what_ran_before_is_kept(bundle, case, runtime, opencl, tmp_path, capsys
     killer.join()
     assert "(before that the first run took " in " ".join(capsys.readouterr().err.split())
     with np.load(kept) as outputs:
-        for name, expected in case.outputs.items():
-            np.testing.assert_array_equal(outputs[name], expected)
+        case.check(outputs)
 
 
 # --- disks ----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _on_a_small_disk(folder: Path, kib: int, command: list[object], **extra: str) -> Iterator[int]:
+def _on_a_small_disk(folder: Path, kib: int, *command: object, **extra: str) -> Served:
     """A server that sees a disk of its own at `folder`."""
     folder.mkdir()
-    enter = list(_OWN_MOUNTS)
-    mount = f'mount -t tmpfs -o size={kib}k none "$0"; exec "$@"'
-    may = subprocess.run([*enter, mount, str(folder), "true"], check=False, capture_output=True)
-    if may.returncode != 0:
-        pytest.skip("this user may not mount a disk of its own")
-    with server_process(*enter, mount, folder, *command, **extra) as (_, port):
-        yield port
+    enter = _with_mounts(f'mount -t tmpfs -o size={kib}k none "$0"', folder)
+    return server_process(*enter, *command, **extra)
 
 
 @pytest.mark.parametrize("kib", [4, 8, 16])
@@ -138,7 +133,7 @@ def test_a_full_disk_at_the_server(kib, bundle, case, runtime, opencl, tmp_path)
     """No room for a session's folder, for what it notes, or for what is sent."""
     disk = tmp_path / "disk"
     command = [runtime.server, "--port", "0", "--opencl", opencl, "--folder", disk]
-    with _on_a_small_disk(disk, kib, command, **SOFTWARE_ENVIRONMENT) as port:
+    with _on_a_small_disk(disk, kib, *command, **SOFTWARE_ENVIRONMENT) as (_, port):
         for _ in range(2):  # the server lives on
             with pytest.raises(RemoteError, match=r"No space left on device|left or did not"):
                 run_remote(bundle, address_of(port, timeout_s=WAIT_S), inputs=case.arrays)
@@ -153,8 +148,8 @@ def test_the_store_may_lie_on_another_disk(kind, bundle, case, runtime, opencl, 
     if kind == "python":
         command = [sys.executable, "-m", "adrenoc", "runtime", "serve", "--port", "0", "--json"]
         extra = {"TMPDIR": str(disk)}
-    with _on_a_small_disk(disk, 1 << 14, command, **extra) as port:
-        _check(bundle, case, address_of(port))
+    with _on_a_small_disk(disk, 1 << 14, *command, **extra) as (_, port):
+        check_remote(bundle, case, address_of(port))
 
 
 # --- drivers --------------------------------------------------------------------------------------
@@ -174,11 +169,10 @@ def test_the_store_may_lie_on_another_disk(kind, bundle, case, runtime, opencl, 
     ],
 )
 def test_a_driver_that_refuses(
-    what, error, said, bundle, case, runtime, opencl, work, monkeypatch, capsys
+    what, error, said, bundle, case, runtime, failing, monkeypatch, capsys
 ):
-    library = compile_opencl("failing_opencl.c", work, opencl)
     monkeypatch.setenv(f"ADRENOC_TEST_FAIL_{what}", "1")
-    with native_server(runtime, str(library)) as (_, port):
+    with native_server(runtime, str(failing)) as (_, port):
         with pytest.raises(error, match=said):
             run_remote(bundle, address_of(port), inputs=case.arrays, programs=None)
         command = ["run", str(bundle.path), "--on", f"127.0.0.1:{port}", "--json"]
@@ -188,10 +182,9 @@ def test_a_driver_that_refuses(
 
 
 @pytest.mark.parametrize("what", ["LAUNCH", "FINISH"])
-def test_the_c_api_tells_what_decides_too(what, bundle, runtime, opencl, execute, work):
-    library = compile_opencl("failing_opencl.c", work, opencl)
-    command = [runtime.runner, bundle.path, "--opencl", library]
-    said = execute(*command, expect=DEVICE_FAILED, **{f"ADRENOC_TEST_FAIL_{what}": "1"}).err
+def test_the_c_api_tells_what_decides_too(what, bundle, failing, runner):
+    failure = {f"ADRENOC_TEST_FAIL_{what}": "1"}
+    said = runner(bundle.path, library=failing, expect=DEVICE_FAILED, **failure).err
     lost = "takes no command any more" if what == "FINISH" else "takes commands again"
     assert "the device failed: " in said
     assert "CL_OUT_OF_RESOURCES" in said
@@ -201,10 +194,9 @@ def test_the_c_api_tells_what_decides_too(what, bundle, runtime, opencl, execute
 
 @pytest.mark.parametrize("wrong", ["binaries", "folder", "full"])
 def test_built_kernels_that_cannot_be_kept_cost_the_next_start_alone(
-    wrong, bundle, case, runtime, opencl, execute, work, tmp_path
+    wrong, bundle, case, runtime, failing, execute, tmp_path
 ):
     """The driver does not give them, the folder cannot be written, the disk is full."""
-    library = compile_opencl("failing_opencl.c", work, opencl)
     cache, extra, enter = tmp_path / "cache", {}, []
     if wrong == "binaries":
         extra = {"ADRENOC_TEST_FAIL_BINARIES": "1"}
@@ -213,12 +205,9 @@ def test_built_kernels_that_cannot_be_kept_cost_the_next_start_alone(
         cache.parent.write_text("")
     else:
         cache.mkdir()
-        enter = [*_OWN_MOUNTS, 'mount -t tmpfs -o size=4k none "$0"; exec "$@"', str(cache)]
-        if subprocess.run([*enter, "true"], check=False, capture_output=True).returncode != 0:
-            pytest.skip("this user may not mount a disk of its own")
-    told = execute(
-        *(*enter, runtime.runner, bundle.path, "--opencl", library, "--cache", cache), **extra
-    ).json()
+        enter = _with_mounts('mount -t tmpfs -o size=4k none "$0"', cache)
+    command = (runtime.runner, bundle.path, "--opencl", failing, "--cache", cache)
+    told = execute(*enter, *command, **extra).json()
     assert told["cache_misses"] > 0
     (note,) = told["notes"]
     assert note.startswith("the built kernels are not kept, so the next start builds them again: ")
@@ -229,12 +218,11 @@ def test_built_kernels_that_cannot_be_kept_cost_the_next_start_alone(
     }[wrong] in note
 
 
-def test_a_launch_that_hangs_keeps_nobody(bundle, case, runtime, opencl, work, tmp_path):
+def test_a_launch_that_hangs_keeps_nobody(bundle, case, runtime, failing, tmp_path):
     """The client ends with its error; the server ends the session, and serves the next one."""
-    library = compile_opencl("failing_opencl.c", work, opencl)
     hang = tmp_path / "hang"
     hang.touch()
-    command = [runtime.server, "--port", "0", "--opencl", library, "--folder", tmp_path]
+    command = [runtime.server, "--port", "0", "--opencl", failing, "--folder", tmp_path]
     extra = {**SOFTWARE_ENVIRONMENT, "ADRENOC_TEST_HANG": str(hang)}
     with server_process(*command, **extra) as (server, port):
         client = [sys.executable, "-m", "adrenoc", "run", str(bundle.path)]
@@ -246,19 +234,18 @@ def test_a_launch_that_hangs_keeps_nobody(bundle, case, runtime, opencl, work, t
         # While the file is there, the session does not end by itself.
         wait_until(lambda: "after its peer had left" in "".join(server.heard))
         hang.unlink()
-        _check(bundle, case, address_of(port))
+        check_remote(bundle, case, address_of(port))
 
 
-def test_a_run_that_hangs_ends(bundle, opencl, runtime, execute, work, tmp_path):
+def test_a_run_that_hangs_ends(bundle, failing, runner, tmp_path):
     """The runner ends by itself, as a server's client does."""
-    library = compile_opencl("failing_opencl.c", work, opencl)
     hang = tmp_path / "hang"
     hang.touch()
-    command = [runtime.runner, bundle.path, "--opencl", library, "--timeout"]
-    done = execute(*command, "2", expect=DEVICE_FAILED, ADRENOC_TEST_HANG=str(hang))
+    run = partial(runner, bundle.path, "--timeout", library=failing, ADRENOC_TEST_HANG=str(hang))
+    done = run("2", expect=DEVICE_FAILED)
     assert "did not end within 2 s: the device or its driver hangs" in done.err
     hang.unlink()
-    execute(*command, "60", ADRENOC_TEST_HANG=str(hang))
+    run("60")
 
 
 # --- folders --------------------------------------------------------------------------------------
@@ -269,20 +256,16 @@ def test_a_session_that_cannot_start_tells_why(kind, bundle, case, runtime, open
     disk = tmp_path / "disk"
     command: list[object] = [runtime.server, "--port", "0", "--opencl", opencl, "--folder", disk]
     disk.mkdir()
-    frozen = [*_OWN_MOUNTS, 'mount -t tmpfs -o ro none "$0"; exec "$@"', str(disk)]
-    if subprocess.run([*frozen, "true"], check=False, capture_output=True).returncode != 0:
-        pytest.skip("this user may not mount a disk of its own")
+    frozen = _with_mounts('mount -t tmpfs -o ro none "$0"', disk)
     served = server_process(*frozen, *command, **SOFTWARE_ENVIRONMENT)
     if kind == "python":
-        served = _python_server_without_room()
+        served = server_process(sys.executable, "-c", _SERVER_WITHOUT_ROOM)
     said = r"did not start a session: .*(Read-only file system|No space left on device)"
     with served as (_, port), pytest.raises(RemoteError, match=said):
         run_remote(bundle, address_of(port), inputs=case.arrays)
 
 
-@contextmanager
-def _python_server_without_room() -> Iterator[tuple[subprocess.Popen[str], int]]:
-    program = """
+_SERVER_WITHOUT_ROOM = """
 from adrenoc.device import serve
 class Silent:
     def note(self, text): pass
@@ -295,8 +278,6 @@ print('{"port": %d}' % server.port, flush=True)
 while True:
     server.serve_one(Silent())
 """
-    with server_process(sys.executable, "-c", program) as served:
-        yield served
 
 
 def test_where_sessions_have_their_folders(runtime, tmp_path):
@@ -305,15 +286,12 @@ def test_where_sessions_have_their_folders(runtime, tmp_path):
     shutil.copytree(runtime.folder, there)
     other.mkdir()
     server = there / runtime.server.name
-    frozen = 'mount --bind "$0" "$0"; mount -o remount,ro,bind "$0"; exec "$@"'
 
     def folder(*command: object, **extra: str) -> str:
         with server_process(*command, server, "--port", "0", **extra) as (process, _):
             return str(json.loads(process.heard[0])["folder"])
 
     assert folder() == str(there)
-    enter = [*_OWN_MOUNTS, frozen, there]
-    if subprocess.run([*map(str, enter), "true"], check=False).returncode != 0:
-        pytest.skip("this user may not mount a disk of its own")
+    enter = _with_mounts('mount --bind "$0" "$0"; mount -o remount,ro,bind "$0"', there)
     assert folder(*enter, TMPDIR=str(other)) == str(other)
     assert folder(*enter, TMPDIR="/nowhere") in ("/data/local/tmp", "/tmp")

@@ -2,21 +2,24 @@
 
 import ctypes
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from adrenoc.base.errors import InputError
+from adrenoc.base.errors import AdrenocError, BundleError, DeviceError, InputError
 from adrenoc.bundle.bundle import TOKENIZER
 from adrenoc.check.generation import check_tokens
 from adrenoc.check.reference import run_reference
-from adrenoc.cli.main import main
 from adrenoc.native import model as module
-from adrenoc.native.model import Model, set_memory_budget
+from adrenoc.native.model import Model, read_memory, set_memory_budget
+from tests.commands import compile_model
 from tests.host.decoder_bundles import DecoderShape
 from tests.host.encoder_decoders import FEATURES, FRAMES, make_cross_decoder, make_encoder
+from tests.models import write_stepper
 from tests.runtime.programs import compile_against
 from tests.tokenizer_files import make_bytes
 
@@ -28,26 +31,31 @@ PROMPT = [3, 5, 7, 2, 9, 1]
 def folder(runtime, opencl, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("given")
     (folder / TOKENIZER).write_text(json.dumps(make_bytes(size=SHAPE.vocabulary)), "utf-8")
-    options = ["--device", "host", "--preset", "fp32"]
     for name, model, words in (
-        ("encoder", make_encoder(SHAPE), []),
-        ("decoder", make_cross_decoder(SHAPE), ["--context", "64", "--prefill", "4"]),
+        ("encoder", make_encoder(SHAPE), ()),
+        ("decoder", make_cross_decoder(SHAPE), ("--context", "64", "--prefill", "4")),
     ):
         onnx.save(model, folder / f"{name}.onnx")
-        command = ["compile", str(folder / f"{name}.onnx"), *options, *words]
-        assert main([*command, "-o", str(folder / f"{name}.adrenoc")]) == 0
+        compile_model(folder / f"{name}.onnx", folder / f"{name}.adrenoc", *words)
     return folder
+
+
+def given_by(made: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What an encoder made, under the names that the decoder reads."""
+    return {name.replace("present", "past_key_values"): value for name, value in made.items()}
+
+
+def draw_features(seed: int, count: int) -> list[np.ndarray]:
+    random = np.random.default_rng(seed)
+    return [random.normal(size=(1, FEATURES, FRAMES)).astype(np.float32) for _ in range(count)]
 
 
 def test_tokens_are_those_of_onnxruntime(folder):
     """For each of two inputs, one after the other, also when the constants had to leave."""
-    random = np.random.default_rng(1)
-    features = [random.normal(size=(1, FEATURES, FRAMES)).astype(np.float32) for _ in range(2)]
-    said = []
+    features, said = draw_features(1, 2), []
     with Model(folder / "encoder.adrenoc") as encoder, Model(folder / "decoder.adrenoc") as model:
         for one in (*features, features[0]):
-            made = encoder.run({"input_features": one})
-            given = {name.replace("present", "past_key_values"): v for name, v in made.items()}
+            given = given_by(encoder.run({"input_features": one}))
             model.rewind()
             tokens = model.generate(PROMPT, given, max_tokens=8)
             set_memory_budget(1e-6)
@@ -56,8 +64,7 @@ def test_tokens_are_those_of_onnxruntime(folder):
             tokens += model.generate([], given, max_tokens=8)
             said.append(tokens)
     for one, tokens in zip(features, said, strict=False):
-        made = run_reference(folder / "encoder.onnx", {"input_features": one})
-        given = {name.replace("present", "past_key_values"): v for name, v in made.items()}
+        given = given_by(run_reference(folder / "encoder.onnx", {"input_features": one}))
         rows: list[np.ndarray] = [np.zeros(SHAPE.vocabulary)] * 16
         found = check_tokens(
             folder / "decoder.onnx", PROMPT, tokens, rows, tolerance=1.0, given=given
@@ -66,16 +73,16 @@ def test_tokens_are_those_of_onnxruntime(folder):
     assert said[0] == said[2] != said[1]
 
 
-def test_the_runner_takes_files_and_programs_buffers(folder, runtime, opencl, execute):
-    features = np.random.default_rng(2).normal(size=(1, FEATURES, FRAMES)).astype(np.float32)
-    words = ["--prompt", ",".join(map(str, PROMPT)), "--max-tokens", "8", "--opencl", opencl]
+def test_the_runner_takes_files_and_programs_buffers(folder, runtime, opencl, execute, runner):
+    (features,) = draw_features(2, 1)
+    run = partial(runner, folder / "decoder.adrenoc", "--prompt", ",".join(map(str, PROMPT)))
+    words: list[object] = ["--max-tokens", "8"]
     with Model(folder / "encoder.adrenoc") as encoder:
-        made = encoder.run({"input_features": features})
-    given = {name.replace("present", "past_key_values"): v for name, v in made.items()}
+        given = given_by(encoder.run({"input_features": features}))
     for name, array in given.items():
         array.tofile(folder / name)
         words += ["--input", f"{name}={folder / name}"]
-    told = execute(runtime.runner, folder / "decoder.adrenoc", *words).out.splitlines()
+    told = run(*words).out.splitlines()
     with Model(folder / "decoder.adrenoc") as model:
         assert [int(token) for token in told[0].split()] == model.generate(
             PROMPT, given, max_tokens=8
@@ -85,7 +92,7 @@ def test_the_runner_takes_files_and_programs_buffers(folder, runtime, opencl, ex
     models = [folder / "encoder.adrenoc", folder / "decoder.adrenoc"]
     on_device = execute(program, *models, opencl, folder / "features.raw", "8", *PROMPT)
     assert on_device.out.split() == told[0].split()
-    done = execute(runtime.runner, folder / "decoder.adrenoc", *words[:6], expect=None)
+    done = run(*words[:2], expect=None)
     assert done.code != 0 and "is not bound" in done.err
 
 
@@ -105,13 +112,9 @@ def test_text_that_goes_on_is_of_what_is_bound(folder):
         module._call("continue", model._model, text, ctypes.byref(how), hear, None)
         return b"".join(said)
 
-    random = np.random.default_rng(5)
-    features = [random.normal(size=(1, FEATURES, FRAMES)).astype(np.float32) for _ in range(2)]
-    given, alone = [], []
     with Model(folder / "encoder.adrenoc") as encoder:
-        for one in features:
-            made = encoder.run({"input_features": one})
-            given.append({k.replace("present", "past_key_values"): v for k, v in made.items()})
+        given = [given_by(encoder.run({"input_features": one})) for one in draw_features(5, 2)]
+    alone = []
     for one in given:
         with Model(folder / "decoder.adrenoc") as model:
             model.generate([1], one, max_tokens=1)
@@ -143,3 +146,81 @@ def test_what_is_not_bound_is_named(folder):
         pytest.raises(InputError, match="no decoder with caches"),
     ):
         model.generate(PROMPT)
+
+
+pytestmark = pytest.mark.usefixtures("runtime", "opencl")
+
+
+def test_numbers_are_those_of_run(bundle, case):
+    with Model(bundle.path) as model:
+        assert list(model.inputs) == [spec.name for spec in bundle.manifest.inputs]
+        case.check(model.run(case.arrays))
+        assert model.run(case.arrays, wanted=["sum"]).keys() == {"sum"}
+        assert model.run(case.arrays, wanted=[]) == {}
+        assert model.device
+
+
+def test_a_bucket_is_taken_by_the_shapes(shapes, runtime):
+    x = np.random.default_rng(1).standard_normal((4, 3, 12, 9))
+    with Model(shapes.path) as model:
+        large, small = model.run({"x": x}), model.run({"x": x[:1]})
+    assert large["map"].shape == (4, 6, 6, 5) and small["map"].shape == (1, 6, 6, 5)
+    np.testing.assert_array_equal(small["map"], large["map"][:1])
+
+
+def test_memory_goes_back_with_the_last_reference(bundle, case):
+    before = read_memory().used
+    model = Model(bundle.path)
+    model.run(case.arrays)
+    assert read_memory().used > before
+    del model
+    assert read_memory().used == before
+    again = Model(bundle.path)
+    again.close()
+    again.close()
+    assert read_memory().used == before
+
+
+def test_what_does_not_fit_is_a_sentence(bundle, case, tmp_path):
+    wrong: dict[Callable[[Model], object], str] = {
+        lambda model: model.run({**case.arrays, "picture": np.zeros(1)}): "no input 'picture'",
+        lambda model: model.run(case.arrays, wanted=["total"]): "no output 'total', expected sum",
+        lambda model: model.run({"image": case.arrays["image"]}): "`bias`",
+        lambda model: model.run({**case.arrays, "bias": np.zeros((1, 2))}): "no bucket takes",
+        lambda model: model.run({**case.arrays, "bias": np.zeros(1, complex)}): "gets complex128",
+    }
+    with Model(bundle.path) as model:
+        for call, message in wrong.items():
+            with pytest.raises(InputError, match=message):
+                call(model)
+    with pytest.raises(AdrenocError, match="null"):
+        model.run(case.arrays)  # it is closed
+    with pytest.raises(BundleError, match="none"):
+        Model(tmp_path / "none.adrenoc")
+    with pytest.raises(DeviceError, match="no device of that name"):
+        Model(bundle.path, device="no device of that name")
+
+
+def test_a_state_goes_on_and_comes_back(tmp_path):
+    bundle = tmp_path / "step.adrenoc"
+    compile_model(write_stepper(tmp_path, (1, 8)), bundle, "--state", "h=hn")
+    x = np.full((1, 8), 4.0)
+    with Model(bundle) as one, Model(bundle) as other:
+
+        def step(given: dict[str, np.ndarray]) -> float:
+            (y,) = one.run({"x": x, **given}).values()
+            return float(y[0, -1]) / 2  # the model: y = 2 (h / 2 + x), h becomes h / 2 + x
+
+        assert [step({}), step({})] == [4, 6]
+        assert [step({"h": np.full((1, 8), 8.0)}), step({})] == [8, 8]
+        set_memory_budget(1e-6)
+        try:
+            left = read_memory().evictions
+            other.run({"x": x})
+            assert step({"h": np.zeros((1, 8))}) == 4
+            other.run({"x": x})
+            assert step({}) == 6
+            memory = read_memory()
+            assert memory.budget == 1 and memory.evictions > left and memory.returns > 0
+        finally:
+            set_memory_budget(0)

@@ -4,18 +4,18 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from adrenoc.base.errors import DependencyError
-from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.bundle import open_bundle
 from adrenoc.bundle.onnx_context import PROVIDER as PROVIDER_NAME
 from adrenoc.bundle.onnx_context import write_onnx_context
 from adrenoc.bundle.tar import SUFFIX
+from adrenoc.cli.main import main
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.link import ANDROID_PAGE_BYTES
 from adrenoc.native.android.package.aar import model_content, name_models
@@ -27,17 +27,16 @@ from adrenoc.native.android.runtime_toolchain import (
     find_javac,
     java_folder,
 )
-from tests.commands import run_program
-from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
-from tests.runtime.phones import without_sources
-from tests.runtime.programs import HERE
+from tests.commands import run_program, skip_where_lacking
+from tests.host.decoder_bundles import make_writer
+from tests.models import graph, write
+from tests.runtime.programs import HERE, ROWS, Jvm, without_sources
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "java_api.txt"
 LOADS = 1000
 # A model that is not freed takes many times as much; what drivers and the JVM keep levels off.
 MOST_GROWN_KIB = 16 * LOADS
 PROMPT = (3, 5, 7, 11, 2, 9)
-ROWS = 40
 
 
 def test_a_model_in_a_jvm(jvm, bundle, case, opencl, tmp_path):
@@ -55,13 +54,6 @@ def test_what_fails_has_its_own_class(jvm, bundle, opencl):
     jvm.run("Faults", opencl, bundle.path.with_suffix(".tar"))
 
 
-@pytest.fixture(scope="module")
-def decoder(device, tmp_path_factory) -> Bundle:
-    folder = tmp_path_factory.mktemp("decoder")
-    model = write_decoder(folder, DecoderShape(layers=1, context=ROWS))
-    return make_decoder_bundle(model, "fp32")[0]
-
-
 def test_null_ends_no_process(jvm, decoder, opencl):
     """Each native function refuses null for all its objects."""
     source = (java_folder() / "src/org/adrenoc/Native.java").read_text("utf-8")
@@ -70,10 +62,9 @@ def test_null_ends_no_process(jvm, decoder, opencl):
     assert int(jvm.run("Nulls", opencl, decoder.path)) == len(taking)
 
 
-def test_tokens_in_a_jvm(jvm, decoder, runtime, opencl):
+def test_tokens_in_a_jvm(jvm, decoder, runner, opencl):
     ids = ",".join(map(str, PROMPT))
-    command = [runtime.runner, decoder.path, "--opencl", opencl, "--prompt", ids]
-    tokens = jvm.execute(*command).out.splitlines()[0].split()
+    tokens = runner(decoder.path, "--prompt", ids).out.splitlines()[0].split()
     assert len(tokens) == ROWS - len(PROMPT) + 1
     assert jvm.run("Tokens", opencl, decoder.path, ids).split() == tokens
 
@@ -130,7 +121,7 @@ DEVIATION = np.array([0.229, 0.224, 0.225], "float32")
 YUV = (37, 26)  # width and height of the camera's picture
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Shot:
     """A picture's way into a tensor, and what is asked of it."""
 
@@ -152,16 +143,7 @@ class Shot:
 def _shot(source: str, size: tuple[int, int], degrees: int, words: str, *shape: int) -> Shot:
     fit, order, dtype = words.split()
     name = f"{source}_{size[0]}_{degrees}_{fit}_{order}_{dtype}_{shape[1]}"
-    return Shot(
-        name=name,
-        source=source,
-        size=size,
-        degrees=degrees,
-        fit=fit,
-        order=order,
-        dtype=dtype,
-        shape=shape,
-    )
+    return Shot(name, source, size, degrees, fit, order, dtype, shape)
 
 
 SHOTS = (
@@ -272,10 +254,8 @@ public class Sample {{
 
 def _compile(sample: str, folder: Path) -> list[str]:
     """The command that runs a program with the sample in it."""
-    try:
+    with skip_where_lacking():
         javac = find_javac()
-    except DependencyError as error:
-        pytest.skip(error.message)
     (folder / "Sample.java").write_text(PROGRAM.format(sample=sample))
     places = os.pathsep.join(str(one) for one in (HERE / "java/fakes", java_folder() / "stubs"))
     command = [javac, QUICKLY, "--release", "8", "-Xlint:all,-options", "-Werror"]
@@ -309,3 +289,83 @@ def test_the_sample_opens_what_packages_hold(phone_bundle, tmp_path):
     (named,) = (one.s.decode() for one in node.attribute if one.name == "ep_cache_context")
     packed = open_bundle(Path(opened).parent / named)
     assert packed.manifest == without_sources(phone_bundle.manifest)
+
+
+TAKES_LONG = pytest.mark.nightly
+"""Kotlin's compiler takes half a minute."""
+SAMPLE = "samples/android/app/src/main/kotlin/org/adrenoc/sample"
+# What needs nothing of Android's but what stands in for it here.
+PLAIN = ("Classifier", "Conversation", "Coroutines", "Segmenter")
+_CORE = "kotlinx-coroutines-core-jvm"
+_COMPILER = "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler"
+
+
+def _find_kotlin() -> Path | None:
+    """The compiler's folder: that of the program on the PATH, or npm's package, which has none."""
+    compiler, npm = shutil.which("kotlinc"), shutil.which("npm")
+    if compiler is not None:
+        return Path(compiler).resolve().parents[1]
+    if npm is None:
+        return None
+    home = Path(run_program([npm, "root", "--global"]).stdout.strip()) / "kotlin-compiler"
+    return home if (home / "lib").is_dir() else None
+
+
+@pytest.fixture(scope="module")
+def kotlin(jvm, tmp_path_factory) -> Jvm:
+    """The JVM with the sample's classes, programs in Kotlin and what they need."""
+    home = _find_kotlin()
+    if home is None:
+        pytest.skip("no Kotlin compiler: npm install --global kotlin-compiler")
+    libraries = home / "lib"
+    jars = [str(libraries / f"{name}.jar") for name in ("kotlin-stdlib", _CORE)]
+    classes = tmp_path_factory.mktemp("kotlin") / "classes"
+    path = os.pathsep.join((jvm.class_path, *jars))
+    sample = java_folder().parent / SAMPLE
+    sources = [sample / f"{name}.kt" for name in PLAIN]
+    sources += sorted((HERE / "java/kotlin").glob("*.kt"))
+    command = [jvm.java, "-cp", str(libraries / "*"), _COMPILER, "-kotlin-home", str(home)]
+    command += ["-Werror", "-jvm-target", "17", "-cp", path, "-d", str(classes)]
+    subprocess.run([*command, *map(str, sources)], check=True)
+    return replace(jvm, class_path=os.pathsep.join((path, str(classes))))
+
+
+@TAKES_LONG
+def test_runs_that_coroutines_cancel(kotlin, long_chain, opencl):
+    kotlin.run("ComputesKt", opencl, long_chain.path)
+
+
+@TAKES_LONG
+def test_tokens_in_a_flow(kotlin, decoder, opencl):
+    """Who stops collecting, or is cancelled, ends what makes tokens."""
+    ids = ",".join(map(str, PROMPT))
+    tokens = kotlin.run("StreamsKt", opencl, decoder.path, ids).split()
+    assert len(tokens) == ROWS - len(PROMPT) + 1
+    assert kotlin.run("Tokens", opencl, decoder.path, ids).split() == tokens
+
+
+@TAKES_LONG
+def test_the_sample_s_conversation(kotlin, device, opencl, tmp_path):
+    pytest.importorskip("tokenizers")
+    pytest.importorskip("jinja2")
+    bundle = make_writer(tmp_path)
+    assert kotlin.run("TalksKt", opencl, bundle.path, "Hello there", "Why 你好?").strip() == "2"
+
+
+@TAKES_LONG
+def test_the_sample_s_eyes(kotlin, device, opencl, tmp_path):
+    """Scores are the colours of a picture: kinds before rows, behind them, one; and their means."""
+    kinds = {
+        "first": "y = Conv(x, eye)",
+        "last": "c = Conv(x, eye) y = Transpose<perm=[0, 2, 3, 1]>(c)",
+        "one": "y = Conv(x, red)",
+        "class": "c = Conv(x, eye) y = ReduceMean<axes=[2, 3], keepdims=0>(c)",
+    }
+    eye = np.eye(3, dtype=np.float32).reshape(3, 3, 1, 1)
+    bundles = []
+    for name, nodes in kinds.items():
+        made = graph(nodes, {"x": (1, 3, 8, 8)}, ["y"], {"eye": eye, "red": eye[:1]})
+        bundles.append(tmp_path / f"{name}.adrenoc")
+        words = [str(write(made, tmp_path, f"{name}.onnx")), "--device", "host", "-o"]
+        assert main(["compile", *words, str(bundles[-1]), "--no-cache"]) == 0
+    assert kotlin.run("SeesKt", opencl, *bundles).strip() == "3"

@@ -23,8 +23,7 @@ from adrenoc.target.device_set import DeviceReport, read_report
 from adrenoc.target.target import load_target
 from tests.commands import run_program
 from tests.faulty.driver import claim
-from tests.runtime.jvm import Jvm
-from tests.runtime.programs import HERE, Finished
+from tests.runtime.programs import HERE, Finished, Jvm
 
 LAB = Path(lab_contents.__file__).parent / "lab"
 CASES = ("softmax: along channels", "conv2d: 3x3 with a border")

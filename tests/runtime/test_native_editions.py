@@ -1,6 +1,5 @@
 """A bundle for several GPUs in the runtime without Python: the same choices, the same numbers."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -15,9 +14,10 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.bundle.tar import write_tar
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
+from tests.commands import compile_model
 from tests.faulty.driver import claim
 from tests.models import graph, write
-from tests.runtime.programs import Finished
+from tests.runtime.programs import Finished, draw, replace_file
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -27,21 +27,15 @@ BAD_BUNDLE = 23
 @pytest.fixture(scope="module")
 def many(work) -> Bundle:
     """Kernels for two GPUs, in two batches each, with a proof."""
-    rng = np.random.default_rng(5)
-    constants = {
-        "w": rng.standard_normal((30, 8, 3, 3)).astype("float32"),
-        "v": rng.standard_normal((96, 30, 1, 1)).astype("float32"),
-        "u": rng.standard_normal((96, 96, 3, 3)).astype("float32") / 30,
-        "t": rng.standard_normal((96, 96, 1, 1)).astype("float32") / 10,
-    }
+    drawn = draw(5, w=(30, 8, 3, 3), v=(96, 30, 1, 1), u=(96, 96, 3, 3), t=(96, 96, 1, 1))
+    constants = {**drawn, "u": drawn["u"] / 30, "t": drawn["t"] / 10}
     nodes = (
         "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) d = Conv(b, v) "
         "c = Conv <pads = [1, 1, 1, 1]>(d, u) p = GlobalAveragePool(c) y = Conv(p, t)"
     )
     model = write(graph(nodes, {"x": ("n", 8, 28, 28)}, ["y"], constants), work, "many.onnx")
-    output = work / "many.adrenoc"
-    command = ["compile", str(model), "--device", "host:660,host:750", "--shape", "x:1|2,8,28,28"]
-    assert main([*command, "-o", str(output)]) == 0
+    output, shape = work / "many.adrenoc", ("--shape", "x:1|2,8,28,28")
+    compile_model(model, output, *shape, device="host:660,host:750", preset="")
     assert main(["prove", str(output), str(model)]) == 0
     bundle = open_bundle(output)
     assert any(move.transform is not None for move in bundle.moves().values())
@@ -49,28 +43,18 @@ def many(work) -> Bundle:
 
 
 @pytest.fixture
-def start(runtime, opencl, layer, execute, tmp_path) -> Callable[..., Finished]:
+def start(runner, layer, tmp_path) -> Callable[..., Finished]:
     """Run a bundle on a driver that says it is of an Adreno of that number."""
-    x = np.random.default_rng(1).standard_normal((2, 8, 28, 28)).astype("float32")
-    x.tofile(tmp_path / "x.raw")
-    words = ["--shape", "x=2x8x28x28", "--input", f"x={tmp_path / 'x.raw'}"]
+    draw(1, x=(2, 8, 28, 28))["x"].tofile(tmp_path / "x.raw")
+    words = ("--shape", "x=2x8x28x28", "--input", f"x={tmp_path / 'x.raw'}")
+    files = (*words, "--output", f"y={tmp_path / 'y.raw'}")
 
     def run(path: Path, gpu: str, *orders: str, expect: int = 0, verify: bool = False) -> Finished:
-        command = [runtime.runner, path, "--opencl", opencl]
-        command += ["--verify"] if verify else [*words, "--output", f"y={tmp_path / 'y.raw'}"]
         given = "\n".join((*orders, *claim(gpu)))  # the first of a kind counts
-        return execute(*command, expect=expect, OPENCL_LAYERS=str(layer), FAULTY_OPENCL=given)
+        faulty = {"OPENCL_LAYERS": str(layer), "FAULTY_OPENCL": given}
+        return runner(path, *(("--verify",) if verify else files), expect=expect, **faulty)
 
     return run
-
-
-def _replace(folder: Path, name: str, content: bytes) -> None:
-    """Write a file of a bundle, and have the manifest say so."""
-    (folder / name).write_bytes(content)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    entry = next(file for file in manifest["files"] if file["path"] == name)
-    entry["bytes"], entry["sha256"] = len(content), hashlib.sha256(content).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def _expect(many: Bundle, folder: str, tmp_path: Path) -> None:
@@ -105,8 +89,7 @@ def test_mesas_name_of_a_gpu_is_known(many, start):
 @pytest.mark.parametrize(("gpu", "seen"), [("850", "850"), ("X1-85", "X1-85")])
 def test_no_gpu_is_advised_that_is_not_listed(gpu, seen, many, start, tmp_path):
     """The runtime has no list, so it names what fits all."""
-    copy = tmp_path / "single.adrenoc"
-    shutil.copytree(many.path, copy)
+    copy = Path(shutil.copytree(many.path, tmp_path / "single.adrenoc"))
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["target"]["name"] = "adreno:a750"
     (copy / "manifest.json").write_text(json.dumps(manifest))
@@ -144,9 +127,61 @@ def test_the_proof_holds_for_each(many, start, gpu):
     ],
 )
 def test_damaged_lists_are_refused(name, change, said, many, start, tmp_path):
-    folder = tmp_path / "damaged.adrenoc"
-    shutil.copytree(many.root, folder)
+    folder = Path(shutil.copytree(many.root, tmp_path / "damaged.adrenoc"))
     content = (folder / name).read_bytes()
     assert change[0] in content
-    _replace(folder, name, content.replace(*change))
+    replace_file(folder, name, content.replace(*change))
     assert said in start(folder, "660", expect=BAD_BUNDLE).err
+
+
+Execute = Callable[..., Finished]
+
+
+@pytest.fixture(scope="module")
+def offloaded(tmp_path_factory) -> Bundle:
+    """Two regions with a kernel of textures between them."""
+    nodes = "c = Conv <pads = [1, 1, 1, 1]>(x, w, b) r = Relu(c) e = Erf(r) y = Conv(e, v)"
+    folder, constants = (
+        tmp_path_factory.mktemp("clml"),
+        draw(3, w=(6, 3, 3, 3), b=(6,), v=(4, 6, 1, 1)),
+    )
+    model = write(graph(nodes, {"x": (1, 3, 9, 7)}, ["y"], constants), folder)
+    return compile_model(model, folder / "two.adrenoc", "--clml", "all")
+
+
+FAILING = {"failing_call": "clCreateMLTensorQCOM", "failing_code": "CL_INVALID_VALUE"}
+
+
+def test_both_variants_agree(offloaded, runner, tmp_path):
+    assert [len(region.operators) for region in offloaded.manifest.regions] == [1, 1]
+    draw(5, x=(1, 3, 9, 7))["x"].tofile(tmp_path / "x")
+    found = {}
+    for name, settings in {
+        "none": None,
+        "emulated": {},
+        "old": {"extension": False},
+        "failing": FAILING,
+    }.items():
+        out = tmp_path / name
+        told = {} if settings is None else {"ADRENOC_CLML_EMULATOR": json.dumps(settings)}
+        words = ("--input", f"x={tmp_path / 'x'}", "--repeat", 2, "--output", f"y={out}")
+        done = runner(offloaded.path, *words, **told)
+        found[name] = np.fromfile(out, "float32")
+        by_textures = done.err.count("runs by texture kernels")
+        # A call fails once: the second region runs by the emulator.
+        assert by_textures == {"none": 2, "emulated": 0, "old": 2, "failing": 1}[name]
+    assert found["none"].size == 4 * 9 * 7
+    for name in ("emulated", "old", "failing"):
+        assert np.allclose(found[name], found["none"], atol=1e-5)
+
+
+def test_a_failing_run_is_an_error(offloaded, runner, tmp_path):
+    (tmp_path / "x").write_bytes(bytes(4 * 3 * 9 * 7))
+    settings = {
+        "failing_call": "clEnqueueCopyMLTensorDataQCOM",
+        "failing_code": "CL_OUT_OF_RESOURCES",
+    }
+    told = {"ADRENOC_CLML_EMULATOR": json.dumps(settings)}
+    done = runner(offloaded.path, "--input", f"x={tmp_path / 'x'}", expect=None, **told)
+    assert done.code not in (0, -6, -11)
+    assert "clEnqueueCopyMLTensorDataQCOM failed with CL_OUT_OF_RESOURCES" in done.err

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,20 @@ import onnx
 import pytest
 from onnx import helper
 
-from adrenoc.base.errors import DependencyError
-from adrenoc.bundle.bundle import open_bundle, write_app_tar
+from adrenoc.bundle.bundle import TOKENIZER, open_bundle, write_app_tar
 from adrenoc.check.generation import check_tokens
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import PROVIDER, Runtime, build_runtime
-from tests.host.decoder_bundles import DecoderShape, write_decoder
+from tests.commands import compile_model, skip_where_lacking
+from tests.host.decoder_bundles import DecoderShape, write_decoder, write_tokenizer
 from tests.host.encoder_decoders import make_cross_decoder
 from tests.models import graph, write, write_network, write_stepper
 from tests.onnx_backend.cases import load_cases
 from tests.onnx_backend.table import read_table
-from tests.runtime.programs import HERE, Finished, run_case
+from tests.runtime.programs import HERE, flip_bits, run_case
 
-Execute = Callable[..., Finished]
 Deed = Callable[..., dict[str, Any]]
 
 SAMPLE = 48
@@ -39,10 +39,8 @@ ort = pytest.importorskip("onnxruntime")
 @pytest.fixture(scope="session")
 def inside(runtime) -> Runtime:
     """The runtime with the provider, of the same objects."""
-    try:
+    with skip_where_lacking():
         return build_runtime(onnxruntime=True)
-    except DependencyError as error:
-        pytest.skip(f"{error.message} ({error.hint})")
 
 
 @pytest.fixture
@@ -71,8 +69,7 @@ def deed(inside, opencl, work, execute, tmp_path) -> Iterator[Deed]:
 
 def _compile(model: Path, output: Path, *more: str, preset: str = "fp32") -> Path:
     """The model that onnxruntime opens."""
-    words = ["compile", str(model), "--device", "host", "--preset", preset, "--onnxruntime"]
-    assert main([*words, *more, "-o", str(output)]) == 0
+    compile_model(model, output, "--onnxruntime", *more, preset=preset)
     return output.with_name(f"{output.stem}_ctx.onnx")
 
 
@@ -117,11 +114,11 @@ def test_it_needs_the_shared_library(capsys):
     assert "--onnxruntime needs the shared library: no --static" in capsys.readouterr().err
 
 
-def test_bits_equal_the_runner(two, case, deed, inside, opencl, execute, tmp_path):
+def test_bits_equal_the_runner(two, case, deed, inside, runner, tmp_path):
     told = deed("run", two, list(case.arrays.values()), len(case.outputs))
     bundle = two.with_name("two.adrenoc")
     (tmp_path / "out").mkdir()
-    _, outputs = run_case(execute, inside.runner, opencl, bundle, case, tmp_path / "out")
+    _, outputs = run_case(partial(runner, of=inside), bundle, case, tmp_path / "out")
     for made, wanted in zip(told["outputs"], outputs.values(), strict=True):
         np.testing.assert_array_equal(made, wanted)
 
@@ -251,9 +248,7 @@ def test_bundles_that_are_refused(two, case, deed, tmp_path):
     bundle = tmp_path / "two.adrenoc"
     assert f"{bundle}" in deed("run", model, inputs)["error"]
     shutil.copytree(two.with_name("two.adrenoc"), bundle)
-    content = bytearray((bundle / "params.safetensors").read_bytes())
-    content[-1] ^= 1
-    (bundle / "params.safetensors").write_bytes(content)
+    flip_bits(bundle / "params.safetensors", -1)
     said = deed("run", model, inputs)["error"]
     assert "adrenoc: params.safetensors is not what was compiled (its SHA-256 differs)" in said
     # Another model's bundle under the same name, by its tensors.
@@ -329,7 +324,7 @@ PROMPT = [3, 5, 7, 11, 2, 9, 8]
     "name",
     ["grouped", *(pytest.param(name, marks=pytest.mark.nightly) for name in list(SHAPES)[1:])],
 )
-def test_a_decoder_keeps_its_caches(name, deed, inside, opencl, execute, tmp_path):
+def test_a_decoder_keeps_its_caches(name, deed, inside, runner, tmp_path):
     """The tokens are the runner's, and onnxruntime's from the file; caches are no tensors."""
     model = write_decoder(tmp_path, SHAPES[name])
     context = _compile(model, tmp_path / "d.adrenoc", "--prefill", "4")
@@ -338,9 +333,9 @@ def test_a_decoder_keeps_its_caches(name, deed, inside, opencl, execute, tmp_pat
     told = deed("generate", context, [np.array(PROMPT)])
     assert "error" not in told
     made = told["tokens"]
-    command = [inside.runner, tmp_path / "d.adrenoc", "--opencl", opencl, "--max-tokens", "20"]
-    command += ["--end", 10**6, "--prompt", ",".join(map(str, PROMPT))]
-    assert made == [int(token) for token in execute(*command).out.splitlines()[0].split()]
+    words = ("--max-tokens", "20", "--end", 10**6, "--prompt", ",".join(map(str, PROMPT)))
+    said = runner(tmp_path / "d.adrenoc", *words, of=inside).out.splitlines()[0]
+    assert made == [int(token) for token in said.split()]
     row: list[np.ndarray] = [np.zeros(SHAPES[name].vocabulary)] * len(made)
     assert check_tokens(model, PROMPT, made, row, tolerance=1.0).equal == len(made) == 20
     assert told["again"] == made[4:9]
@@ -427,3 +422,17 @@ def test_nodes_of_onnx(inside, opencl, execute, tmp_path):
         if difference := case.difference(seen):
             wrong[case.name] = difference
     assert wrong == {}
+
+
+def test_tokens_are_those_of_the_cpu(inside, device, execute, tmp_path):
+    """Also when a generator goes back, and when another one follows."""
+    pytest.importorskip("onnxruntime_genai")
+    shape = SHAPES["grouped"]
+    model = write_decoder(tmp_path, shape)
+    write_tokenizer(tmp_path / TOKENIZER, shape.vocabulary)
+    _compile(model, tmp_path / "d.adrenoc", "--prefill", "4")
+    command = [HERE / "genai_program.py", inside.provider, tmp_path, "d_ctx.onnx", 20, 3, 5, 7, 11]
+    told = execute(sys.executable, *command).json()
+    assert told["made"] == told["cpu"] == told["second"]
+    assert len(told["made"]) == 20
+    assert told["again"] == told["made"][4:]

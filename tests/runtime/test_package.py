@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -25,9 +24,9 @@ from adrenoc.native.android.package.aar import write_aar
 from adrenoc.native.android.runtime_build import LIBRARY, LICENSE, NOTICE
 from adrenoc.native.android.runtime_toolchain import JNI_LIBRARY, MIN_API, java_folder
 from tests.binary_manifest import binary_manifest
+from tests.commands import compile_model
 from tests.patience import WAIT_S
-from tests.runtime.phones import link_stub, without_sources
-from tests.runtime.programs import Finished, run_case
+from tests.runtime.programs import link_stub, run_case, without_sources
 
 ABI = "arm64-v8a"
 
@@ -297,9 +296,6 @@ def test_what_is_no_archive(tmp_path):
         check_app(tmp_path / "nothing.apk")
 
 
-Execute = Callable[..., Finished]
-
-
 def _pack(bundle: Bundle, folder: Path) -> Bundle:
     before = {path: path.read_bytes() for path in bundle.root.rglob("*") if path.is_file()}
     tar = folder / f"{bundle.manifest.name}.tar"
@@ -314,25 +310,22 @@ def _pack(bundle: Bundle, folder: Path) -> Bundle:
     return open_bundle(tar)  # with digests of all that it lists
 
 
-def test_a_bundle_runs_as_it_did(bundle, case, runtime, opencl, execute, tmp_path):
+def test_a_bundle_runs_as_it_did(bundle, case, runner, tmp_path):
     packed = _pack(bundle, tmp_path)
-    _, outputs = run_case(execute, runtime.runner, opencl, packed.path, case, tmp_path)
-    for name, expected in case.outputs.items():
-        assert np.array_equal(outputs[name], expected)
+    _, outputs = run_case(runner, packed.path, case, tmp_path)
+    case.check(outputs)
 
 
-def test_buckets_keep_theirs(shapes, runtime, opencl, execute, tmp_path):
+def test_buckets_keep_theirs(shapes, runner, tmp_path):
     packed = _pack(shapes, tmp_path)
     assert len(open_buckets(packed)) == len(open_buckets(shapes)) > 1
-    execute(runtime.runner, packed.path, "--opencl", opencl, "--repeat", 1)
+    runner(packed.path, "--repeat", 1)
 
 
-def test_kernels_for_several_gpus(bundle, case, work, runtime, opencl, execute, tmp_path):
-    several = tmp_path / "several.adrenoc"
-    words = ["compile", str(work / "two.onnx"), "--device", "host:660,host:750"]
-    assert main([*words, "--preset", "fp32", "-o", str(several)]) == 0
-    packed = _pack(open_bundle(several), tmp_path)
-    _, outputs = run_case(execute, runtime.runner, opencl, packed.path, case, tmp_path)
+def test_kernels_for_several_gpus(bundle, case, work, runner, tmp_path):
+    several, devices = tmp_path / "several.adrenoc", "host:660,host:750"
+    packed = _pack(compile_model(work / "two.onnx", several, device=devices), tmp_path)
+    _, outputs = run_case(runner, packed.path, case, tmp_path)
     for name, expected in case.outputs.items():
         assert np.allclose(outputs[name], expected, rtol=1e-4, atol=1e-4)
 

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from adrenoc.base.errors import BundleError
 from adrenoc.bundle.buckets import open_buckets
-from adrenoc.bundle.bundle import PROOF, Bundle, file_entry, open_bundle
+from adrenoc.bundle.bundle import PROOF, Bundle, open_bundle
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.cli.main import main
 from adrenoc.lab.prove.proof import DrawnInput
+from tests.commands import compile_model
 from tests.faulty.driver import A640
 from tests.models import graph, write
-from tests.runtime.programs import Finished, compile_against
+from tests.runtime.programs import Finished, compile_against, draw, replace_file
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -29,11 +29,8 @@ Verify = Callable[..., Finished]
 @pytest.fixture(scope="module")
 def proven(work) -> Bundle:
     """Two convolutions with borders, and a softmax, with a proof."""
-    rng = np.random.default_rng(11)
-    weights = {
-        "v": rng.standard_normal((8, 4, 3, 3)).astype("float32"),
-        "w": rng.standard_normal((8, 8, 3, 3)).astype("float32") / 8,
-    }
+    weights = draw(11, v=(8, 4, 3, 3), w=(8, 8, 3, 3))
+    weights["w"] /= 8
     nodes = (
         "b = Conv <pads = [1, 1, 1, 1]>(x, v) c = Conv <pads = [1, 1, 1, 1]>(b, w) "
         "y = Softmax <axis = 1>(c)"
@@ -42,13 +39,13 @@ def proven(work) -> Bundle:
     folder.mkdir()
     model = write(graph(nodes, {"x": (1, 4, 9, 7)}, ["c", "y"], weights), folder, "m.onnx")
     output = folder / "m.adrenoc"
-    assert main(["compile", str(model), "--device", "host", "-o", str(output)]) == 0
+    compile_model(model, output, preset="")
     assert main(["prove", str(output), str(model)]) == 0
     return open_bundle(output)
 
 
 @pytest.fixture
-def verify(runtime, opencl, layer, execute, tmp_path) -> Verify:
+def verify(runner, layer, tmp_path) -> Verify:
     """Verify a bundle on a driver with these orders; what these met is in `log`."""
 
     def run(
@@ -60,9 +57,9 @@ def verify(runtime, opencl, layer, execute, tmp_path) -> Verify:
     ) -> Finished:
         # Of two orders of a kind the layer takes the first.
         given = "\n".join((driver, *A640, f"log|{tmp_path / 'log'}", *orders))
-        command = [runtime.runner, bundle.path, "--opencl", opencl, "--verify"]
-        command += ["--cache", cache] if cache else []
-        return execute(*command, expect=expect, OPENCL_LAYERS=str(layer), FAULTY_OPENCL=given)
+        faulty = {"OPENCL_LAYERS": str(layer), "FAULTY_OPENCL": given}
+        kept = ("--cache", cache) if cache else ()
+        return runner(bundle.path, "--verify", *kept, expect=expect, **faulty)
 
     return run
 
@@ -153,8 +150,7 @@ def test_what_was_remembered_is_not_believed_if_damaged(proven, verify, tmp_path
 
 
 def test_each_shape_of_a_bundle_is_tried(shapes, verify, work, tmp_path):
-    copy = tmp_path / "s.adrenoc"
-    shutil.copytree(shapes.path, copy)
+    copy = Path(shutil.copytree(shapes.path, tmp_path / "s.adrenoc"))
     assert main(["prove", str(copy), str(work / "shapes.onnx")]) == 0
     proof = json.loads((copy / PROOF).read_text())
     assert [t["bucket"] for t in proof["trials"]] == list(range(len(open_buckets(shapes))))
@@ -162,19 +158,8 @@ def test_each_shape_of_a_bundle_is_tried(shapes, verify, work, tmp_path):
     # Wrong at one element of the last shape alone.
     values = proof["trials"][-1]["outputs"][0]["values"]
     values[5] += 1e3
-    (copy / PROOF).write_text(json.dumps(proof))
-    _sign(copy)
+    replace_file(copy, PROOF, json.dumps(proof).encode())
     assert "1 of " in verify(open_bundle(copy), expect=WRONG).json()["wrong"]
-
-
-def _sign(bundle: Path) -> None:
-    """Give the manifest the digest that the proof has now."""
-    manifest = json.loads((bundle / "manifest.json").read_text())
-    entry = file_entry(bundle, bundle / PROOF)
-    for found in manifest["files"]:
-        if found["path"] == PROOF:
-            found.update(bytes=entry.bytes, sha256=entry.sha256)
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize(
@@ -193,8 +178,7 @@ def _sign(bundle: Path) -> None:
     ],
 )
 def test_a_proof_that_makes_no_sense_is_refused(change, said, proven, verify, tmp_path):
-    copy = tmp_path / "m.adrenoc"
-    shutil.copytree(proven.path, copy)
+    copy = Path(shutil.copytree(proven.path, tmp_path / "m.adrenoc"))
     proof = json.loads((copy / PROOF).read_text())
     trial = proof["trials"][0]
     for key, value in change.items():
@@ -202,15 +186,13 @@ def test_a_proof_that_makes_no_sense_is_refused(change, said, proven, verify, tm
             if key in place:
                 place[key] = value
                 break
-    (copy / PROOF).write_text(json.dumps(proof))
-    _sign(copy)
+    replace_file(copy, PROOF, json.dumps(proof).encode())
     done = verify(open_bundle(copy), expect=DAMAGED)
     assert said in done.err and "proof.json" in done.err
 
 
 def test_a_proof_that_was_changed_is_refused(proven, verify, tmp_path):
-    copy = tmp_path / "m.adrenoc"
-    shutil.copytree(proven.path, copy)
+    copy = Path(shutil.copytree(proven.path, tmp_path / "m.adrenoc"))
     text = (copy / PROOF).read_text()
     (copy / PROOF).write_text(text.replace('"bucket": 0', '"bucket": 1'))
     done = verify(replace(proven, path=copy), expect=DAMAGED)

@@ -28,7 +28,7 @@ from adrenoc.native.android.runtime_build import PROVIDER as PROVIDER_LIBRARY
 from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest
 from tests.examples import examples
-from tests.runtime.phones import link_stub, without_sources
+from tests.runtime.programs import link_stub, without_sources
 
 _LATER = replace(RUNTIME, version="0.2.0")
 _MAVEN = "{http://maven.apache.org/POM/4.0.0}"

@@ -15,45 +15,39 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from adrenoc.base.errors import BundleError, OptionError, RemoteError
 from adrenoc.base.files.read import sha256_file
-from adrenoc.bundle.bundle import Bundle
 from adrenoc.cli.main import main
-from adrenoc.device.peers import MAGIC
-from adrenoc.device.remote import RemoteAddress, open_session, run_remote
-from tests.runtime.programs import Case
+from adrenoc.device.peers import MAGIC, HostPort, Tracker
+from adrenoc.device.remote import RemoteAddress, describe, open_session, run_remote
 from tests.runtime.servers import (
     WAIT_S,
-    Served,
     address_of,
+    check_remote,
+    free_port,
+    greeted,
     native_server,
     python_server,
+    tvm_process,
+    tvm_server,
     wait_until,
 )
 
 
-def _check(bundle: Bundle, case: Case, address: RemoteAddress) -> None:
-    result = run_remote(bundle, address, inputs=case.arrays, repeat=2)
-    assert str(address.where) in result.device
-    for name, expected in case.outputs.items():
-        np.testing.assert_array_equal(result.outputs[name], expected)
-
-
 def test_python_server(bundle, case, opencl):
     with python_server("--key", "secret") as (_, port):
-        _check(bundle, case, address_of(port, key="secret"))
+        check_remote(bundle, case, address_of(port, key="secret"))
         with pytest.raises(RemoteError, match="does not take the key"):
             run_remote(bundle, address_of(port, key="guess"), inputs=case.arrays)
-        _check(bundle, case, address_of(port, key="secret"))
+        check_remote(bundle, case, address_of(port, key="secret"))
 
 
 def test_native_server(bundle, case, runtime, opencl):
     with native_server(runtime, opencl) as (_, port):
         for _ in range(2):
-            _check(bundle, case, address_of(port))
+            check_remote(bundle, case, address_of(port))
 
 
 def test_run_by_command(bundle, runtime, opencl, capsys):
@@ -74,31 +68,25 @@ def test_layers_are_checked_on_a_server(bundle, work, runtime, opencl, capsys):
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])
-def test_folders_of_killed_servers_are_removed(
-    kind, runtime, opencl, bundle, case, tmp_path, monkeypatch
-):
+def test_folders_of_killed_servers_are_removed(kind, serve, bundle, case, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-
-    def serve() -> Served:
-        if kind == "python":
-            return python_server()
-        return native_server(runtime, opencl, "--folder", str(tmp_path))
+    words = (kind,) if kind == "python" else (kind, "--folder", str(tmp_path))
 
     def left() -> set[Path]:
         return set(tmp_path.glob("adrenoc-rpc-*"))
 
-    with serve() as (server, port), suppress(RemoteError), open_session(address_of(port)):
+    with serve(*words) as (server, port), suppress(RemoteError), open_session(address_of(port)):
         (in_use,) = left()
         # Another server leaves alone what this one uses.
-        with serve():
+        with serve(*words):
             assert left() == {in_use}
         server.kill()
         server.wait()
     assert left() == {in_use}
     wait_until(lambda: _is_unlocked(in_use))
-    with serve() as (_, port):
+    with serve(*words) as (_, port):
         assert left() == set()
-        _check(bundle, case, address_of(port))
+        check_remote(bundle, case, address_of(port))
 
 
 def _is_unlocked(folder: Path) -> bool:
@@ -151,7 +139,7 @@ def test_a_session_that_crashes_leaves_the_server(age_s, bundle, case, runtime, 
             run_remote(bundle, address_of(port), inputs=case.arrays, repeat=1000000)
         killer.join(WAIT_S)
         assert not killer.is_alive()
-        _check(bundle, case, address_of(port))
+        check_remote(bundle, case, address_of(port))
         crashed = next(line for line in server.heard if "crashed with signal 11" in line)
         if age_s is None:
             doing = "(building|launching) kernel |replaying a command buffer"
@@ -225,36 +213,28 @@ def _hang_up(peer: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_wrong_peers_do_not_stop_a_server(kind, bundle, case, runtime, opencl):
-    server = python_server() if kind == "python" else native_server(runtime, opencl)
-    with server as (_, port):
-        for greeting in (b"", b"GET / HTTP/1.1\r\n\r\n", struct.pack("<ii", MAGIC, 1 << 30)):
+def test_wrong_peers_do_not_stop_a_server(kind, bundle, case, serve):
+    with serve(kind) as (_, port):
+        for said in (b"", b"GET / HTTP/1.1\r\n\r\n", struct.pack("<ii", MAGIC, 1 << 30)):
             with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
-                peer.sendall(greeting)
+                peer.sendall(said)
                 _hang_up(peer)
-        _check(bundle, case, address_of(port))
+        check_remote(bundle, case, address_of(port))
 
 
 def test_sessions_have_a_limit(runtime, opencl):
-    key = b"client:"
     with native_server(runtime, opencl, "--timeout", "1") as (_, port):
         started = time.monotonic()
-        with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
-            peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
-            assert peer.recv(100).endswith(b"server:")
+        with greeted(port) as peer:
             assert peer.recv(100) == b""
         assert time.monotonic() - started > 0.5
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
-def test_a_peer_may_ask_for_an_earlier_end(kind, runtime, opencl):
-    key = b"client: -timeout=1"
-    server = python_server() if kind == "python" else native_server(runtime, opencl)
-    with server as (process, port):
+def test_a_peer_may_ask_for_an_earlier_end(kind, serve):
+    with serve(kind) as (process, port):
         started = time.monotonic()
-        with socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
-            peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
-            assert peer.recv(100).endswith(b"server:")
+        with greeted(port, " -timeout=1") as peer:
             assert peer.recv(100) == b""
         assert time.monotonic() - started > 0.5
         while not any("session" in line for line in process.heard):
@@ -264,14 +244,11 @@ def test_a_peer_may_ask_for_an_earlier_end(kind, runtime, opencl):
 
 @pytest.mark.parametrize("kind", ["python", "native"])
 def test_messages_are_bounded(kind, runtime, opencl):
-    key = b"client:"
     if kind == "python":
         server = python_server(ADRENOC_MAX_MESSAGE="1")
     else:
         server = native_server(runtime, opencl, "--max-message", "1")
-    with server as (process, port), socket.create_connection(("127.0.0.1", port), WAIT_S) as peer:
-        peer.sendall(struct.pack("<ii", MAGIC, len(key)) + key)
-        assert peer.recv(100).endswith(b"server:")
+    with server as (process, port), greeted(port) as peer:
         peer.sendall(struct.pack("<Q", (1 << 20) + 1))
         while peer.recv(1000):  # it says why, and leaves
             pass
@@ -320,3 +297,98 @@ def test_a_bundle_for_a_phone_does_not_go_to_this_machine(bundle, case, runtime,
 def test_addresses(text):
     with pytest.raises(OptionError, match="expected HOST:PORT"):
         RemoteAddress.parse(text)
+
+
+@pytest.fixture(scope="module")
+def tvm() -> None:
+    """What TVM's own tracker and server need."""
+    for package in ("tornado", "psutil", "cloudpickle"):
+        pytest.importorskip(package, reason="TVM's tracker and server want it")
+
+
+@pytest.fixture(scope="module")
+def tracker(tvm) -> Iterator[int]:
+    with tvm_process("rpc_tracker") as port:
+        yield port
+
+
+def _tracked(port: int, key: str, timeout_s: float = WAIT_S) -> RemoteAddress:
+    return RemoteAddress.parse(f"127.0.0.1:{port}", key=key, tracked=True, timeout_s=timeout_s)
+
+
+def test_tvms_server(tvm, bundle, case, opencl):
+    with tvm_server("--key", "phone") as port:
+        check_remote(bundle, case, address_of(port, key="phone"))
+        told = describe(address_of(port, key="phone"))
+    assert "tvm-" in told.version
+    assert told.devices
+
+
+@pytest.mark.parametrize("kind", ["native", "python", "tvm"])
+def test_servers_of_a_tracker(kind, bundle, case, serve, tracker):
+    options = ("--tracker", f"127.0.0.1:{tracker}", "--key", kind)
+    with tvm_server(*options) if kind == "tvm" else serve(kind, *options):
+        for _ in range(2):
+            check_remote(bundle, case, _tracked(tracker, kind))
+        known = Tracker(HostPort(host="127.0.0.1", port=tracker), timeout_s=WAIT_S)
+        assert kind in {entry.key for entry in known.servers()}
+        known.close()
+
+
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_who_was_given_a_server_may_come_again(kind, serve, tracker):
+    """What a fleet proves on a device takes many sessions there; it stays free for one client."""
+    key = f"again-{kind}"
+    options = ("--tracker", f"127.0.0.1:{tracker}", "--key", key)
+    known = Tracker(HostPort(host="127.0.0.1", port=tracker), timeout_s=WAIT_S)
+    with serve(kind, *options) as (server, _):
+        offer = known.request(key)
+        for _ in range(3):
+            assert describe(address_of(offer.address.port, key=offer.key)).devices
+        wait_until(lambda: sum("ended" in line for line in server.heard) == 3)
+        time.sleep(0.5)  # it looks whether its offer stands
+        assert known.request(key).key == offer.key
+        with pytest.raises(RemoteError, match="no free server"):
+            describe(_tracked(tracker, key, timeout_s=3.0))
+    known.close()
+
+
+def test_two_clients_take_turns(bundle, case, runtime, opencl, tracker):
+    failures: list[BaseException] = []
+
+    def client() -> None:
+        try:
+            check_remote(bundle, case, _tracked(tracker, "shared"))
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    options = ("--tracker", f"127.0.0.1:{tracker}", "--key", "shared")
+    with native_server(runtime, opencl, *options):
+        clients = [threading.Thread(target=client) for _ in range(2)]
+        for one in clients:
+            one.start()
+        for one in clients:
+            one.join(2 * WAIT_S)
+    assert not failures
+
+
+def test_a_kind_that_nobody_offers(bundle, case, tracker):
+    with pytest.raises(RemoteError, match='no free server with the key "nobody"'):
+        run_remote(bundle, _tracked(tracker, "nobody", timeout_s=3.0), inputs=case.arrays)
+
+
+def test_no_tracker_and_what_is_none(tvm, bundle, case, opencl):
+    with pytest.raises(RemoteError, match="no tracker at"):
+        run_remote(bundle, _tracked(free_port(), "any"), inputs=case.arrays)
+    with tvm_server() as port, pytest.raises(RemoteError, match="tracker"):
+        run_remote(bundle, _tracked(port, "any", timeout_s=2), inputs=case.arrays)
+
+
+def test_a_server_outlives_its_tracker(tvm, bundle, case, runtime, opencl):
+    port = free_port()
+    options = ("--tracker", f"127.0.0.1:{port}", "--key", "late")
+    with native_server(runtime, opencl, *options), python_server(*options[:-1], "later"):
+        time.sleep(0.5)  # they find no tracker
+        with tvm_process("rpc_tracker", port=port):
+            check_remote(bundle, case, _tracked(port, "late"))
+            check_remote(bundle, case, _tracked(port, "later"))

@@ -25,7 +25,7 @@ from adrenoc.bundle.params import (
 from adrenoc.kernels.families.winograd.winograd import winograd
 from tests.commands import run_program
 from tests.runtime.programs import HERE
-from tests.runtime.runtime_units import NATIVE
+from tests.runtime.test_android_headers import NATIVE
 from tests.runtime.test_damage import READERS, build_with_readers
 
 _DIGEST, _INSTRUCTIONS = "src/base/sha256", "src/base/sha256_instructions"

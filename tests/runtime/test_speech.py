@@ -1,4 +1,4 @@
-"""The samples of speech, with small models: samples and tokens are onnxruntime's, of any length."""
+"""The samples of pipelines, with small models: sound, tokens and images are onnxruntime's."""
 
 import json
 import subprocess
@@ -10,10 +10,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from PIL import Image
 
 from adrenoc.cli.main import main
-from adrenoc.native.model import Model
-from tests.commands import run_program
+from adrenoc.native.model import Model, read_memory, set_memory_budget
+from tests.commands import compile_model, run_program
 from tests.host.decoder_bundles import DecoderShape
 from tests.host.encoder_decoders import (
     FEATURES,
@@ -22,6 +23,7 @@ from tests.host.encoder_decoders import (
     make_encoder,
     make_first_call,
 )
+from tests.runtime.programs import compile_against, draw
 from tests.script_module import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,18 +31,21 @@ SAMPLE = "docs/samples/speech"
 TEXT = [3, 7, 1, 9, 20, 4, 4, 31]
 
 
+def run_scripts(folder: Path, *commands: str) -> Path:
+    """Run scripts of the project, one after the other in a folder, and return it."""
+    for command in commands:
+        script, *words = command.split()
+        subprocess.run([sys.executable, ROOT / script, *words], check=True, cwd=folder)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def folder(runtime, opencl, tmp_path_factory) -> Path:
     """The synthesiser, cut in two; the voice compiled for 16 and for 32 frames."""
-    folder = tmp_path_factory.mktemp("speech")
-    for words in (
-        ("scripts/make_synthesiser.py", "model.onnx"),
-        (f"{SAMPLE}/split_synthesiser.py", "model.onnx", "."),
-    ):
-        subprocess.run([sys.executable, ROOT / words[0], *words[1:]], check=True, cwd=folder)
-    command = ["compile", str(folder / "voice.onnx"), "--device", "host", "--preset", "fp32"]
-    command += ["--shape", "latents:1,8,16|32", "-o", str(folder / "voice.adrenoc")]
-    assert main(command) == 0
+    made, cut = "scripts/make_synthesiser.py model.onnx", "split_synthesiser.py model.onnx ."
+    folder = run_scripts(tmp_path_factory.mktemp("speech"), made, f"{SAMPLE}/{cut}")
+    shape = ("--shape", "latents:1,8,16|32")
+    compile_model(folder / "voice.onnx", folder / "voice.adrenoc", *shape)
     return folder
 
 
@@ -126,9 +131,8 @@ def listener(runtime, opencl, tmp_path_factory) -> Path:
         ("decoder_model_merged", make_cross_decoder(SHAPE)),
     ):
         onnx.save(model, folder / f"{name}.onnx")
-        command = ["compile", str(folder / f"{name}.onnx"), "--device", "host", "--preset", "fp32"]
-        command += ["--context", "40"] * name.endswith("merged")
-        assert main([*command, "-o", str(folder / f"{name}.adrenoc")]) == 0
+        words = ("--context", "40") if name.endswith("merged") else ()
+        compile_model(folder / f"{name}.onnx", folder / f"{name}.adrenoc", *words)
     return folder
 
 
@@ -220,3 +224,110 @@ def test_features_are_those_of_whisper():
         made = load_script("transcribe.py", SAMPLE).log_mel(sound, bins, 3000)
         assert made.shape == (bins, 3000)
         np.testing.assert_allclose(made[[3, 10, 70], [5, 500, 2000]], expected, atol=1e-4)
+
+
+PICTURES = "docs/samples/text_to_image"
+SAID = [0, 5, 30, 8, 33, 1]
+STEPS, GUIDANCE = 5, 7.5
+PARTS = ("text_encoder", "step", "vae_decoder")
+
+
+@pytest.fixture(scope="module")
+def painter(runtime, opencl, tmp_path_factory) -> Path:
+    """The pipeline as exporters write it, its step and the three bundles."""
+    folder, step = tmp_path_factory.mktemp("diffusion"), "demo demo/unet/step.onnx --pixels 16"
+    made = "scripts/make_diffusion.py demo --size 8"
+    run_scripts(folder, made, f"{PICTURES}/guided_step.py {step}")
+    for name in PARTS:
+        file = "unet/step.onnx" if name == "step" else f"{name}/model.onnx"
+        words = ("--state", "latents=next_latents") if name == "step" else ()
+        compile_model(folder / "demo" / file, folder / f"{name}.adrenoc", *words)
+    draw(3, noise=(1, 4, 8, 8))["noise"].tofile(folder / "noise.raw")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(painter) -> np.ndarray:
+    """onnxruntime runs the three models that the exporter wrote, and DDIM is written out here."""
+
+    def run(name: str, **inputs: np.ndarray) -> np.ndarray:
+        model = str(painter / "demo" / name / "model.onnx")
+        return onnxruntime.InferenceSession(model).run(None, inputs)[0]
+
+    alphas = np.cumprod(1 - np.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2)
+    rows = [[0] + [1] * 76, SAID + [1] * 71]
+    text = run("text_encoder", input_ids=np.array(rows))
+    latents = np.fromfile(painter / "noise.raw", np.float32).reshape(1, 4, 8, 8)
+    for time in (801, 601, 401, 201, 1):
+        both = {"sample": np.concatenate([latents, latents]), "encoder_hidden_states": text}
+        plain, prompted = run("unet", timestep=np.array([time]), **both)
+        noise = plain + GUIDANCE * (prompted - plain)
+        here, there = alphas[time], alphas[max(time - 200, 0)]
+        image = (latents - (1 - here) ** 0.5 * noise) / here**0.5
+        latents = (there**0.5 * image + (1 - there) ** 0.5 * noise).astype(np.float32)
+    made = run("vae_decoder", latent_sample=(latents / 0.18215).astype(np.float32))
+    return np.clip(made[0].transpose(1, 2, 0) / 2 + 0.5, 0, 1)
+
+
+def test_the_image_is_that_of_onnxruntime(painter, expected):
+    """The second one, too, by constants that a small budget has taken from the device."""
+    sample = load_script("text_to_image.py", PICTURES)
+    models = [Model(painter / f"{name}.adrenoc") for name in PARTS]
+    noise = sample.draw_noise(models[1], painter / "noise.raw", 0)
+    before = read_memory().returns
+    set_memory_budget(0.5)
+    try:
+        for _ in range(2):
+            image = sample.make_image(*models, SAID, noise, STEPS, GUIDANCE)
+            assert image.shape == (16, 16, 3) and image.std() > 0.1
+            np.testing.assert_allclose(image, expected, atol=1e-4)
+        assert read_memory().returns - before >= 3
+    finally:
+        set_memory_budget(0)
+        for model in models:
+            model.close()
+
+
+def test_it_is_written_as_a_png(painter, expected):
+    words = [
+        str(ROOT / PICTURES / "text_to_image.py"),
+        ".",
+        "--noise",
+        "noise.raw",
+        "-o",
+        "out.png",
+    ]
+    words += ["--ids", ",".join(map(str, SAID)), "--steps", str(STEPS), "--images", "2"]
+    subprocess.run([sys.executable, *words], check=True, cwd=painter)
+    for name in ("out-1.png", "out-2.png"):
+        made = np.asarray(Image.open(painter / name)).astype(int)
+        assert np.abs(made - (expected * 255).round()).max() <= 1
+
+
+def test_other_pipelines_are_refused(painter, tmp_path):
+    settings = painter / "demo" / "scheduler" / "scheduler_config.json"
+    kept = settings.read_text(encoding="utf-8")
+    step = load_script("guided_step.py", PICTURES)
+    for change, message in (
+        ({"prediction_type": "sample"}, "the U-Net predicts sample, expected epsilon"),
+        ({"beta_schedule": "cosine"}, "betas are cosine, expected scaled_linear"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            step.alphas_of({**json.loads(kept), **change})
+    model = onnx.load(painter / "demo" / "unet" / "model.onnx")
+    model.graph.input.append(onnx.helper.make_tensor_value_info("time_ids", 1, [2, 6]))
+    with pytest.raises(SystemExit, match="takes time_ids, too"):
+        step.make_step(model.graph, np.ones(3), extent=8, scale=1.0)
+
+
+def test_the_same_in_cpp(painter, expected, runtime, opencl, execute):
+    source = str(ROOT / PICTURES / "text_to_image.cc")
+    program = compile_against(runtime, source, painter / "text_to_image", "-O2")
+    words = [painter, ",".join(map(str, SAID)), painter / "cpp.png", f"steps={STEPS}"]
+    words += [f"noise={painter / 'noise.raw'}", "budget=1", f"opencl_library={opencl}"]
+    execute(program, *words, f"cache_folder={painter / 'cache'}")
+    made = np.asarray(Image.open(painter / "cpp.png")).astype(int)
+    assert np.abs(made - (expected * 255).round()).max() <= 1
+    for word, message in (("noise=none", "cannot read none"), ("steps=0", "expected 1 to 1000")):
+        words = [painter, "3,1", painter / "none.png", word, f"opencl_library={opencl}"]
+        assert message in execute(program, *words, expect=1).err

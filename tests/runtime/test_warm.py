@@ -26,8 +26,7 @@ from tests.runtime.test_damage import CACHE_READERS, build_with_readers
 def _run(bundle: Bundle, case: Case, folder: Path, **options: bool) -> RunResult:
     programs = ProgramOptions(folder=str(folder), **options)
     result = run_bundle(bundle, inputs=case.arrays, repeat=1, warmup=0, programs=programs)
-    for name, expected in case.outputs.items():
-        np.testing.assert_array_equal(result.outputs[name], expected)
+    case.check(result.outputs)
     return result
 
 
@@ -64,23 +63,20 @@ def test_damaged_and_foreign_entries_are_built_anew(bundle, case, opencl, tmp_pa
 
 
 @pytest.mark.parametrize("form", ["folder", "tar"])
-def test_a_bundle_brings_its_kernels(
-    form, bundle, case, runtime, opencl, execute, tmp_path, capsys
-):
-    copy = tmp_path / ("copy.adrenoc" if form == "folder" else "copy.tar")
+def test_a_bundle_brings_its_kernels(form, bundle, case, runner, tmp_path, capsys):
     if form == "folder":
-        shutil.copytree(bundle.root, copy)
+        copy = shutil.copytree(bundle.root, tmp_path / "copy.adrenoc")
     else:
-        shutil.copy(bundle.path.with_suffix(".tar"), copy)
+        copy = shutil.copy(bundle.path.with_suffix(".tar"), tmp_path / "copy.tar")
     assert main(["device", "warm", str(copy), "--embed", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    opened = open_bundle(copy)
+    opened = open_bundle(Path(copy))
     assert [f"{PROGRAMS}/{name}" for name in told["embedded"]] == [
         entry.path for entry in opened.manifest.files if entry.path.startswith(PROGRAMS)
     ]
     count = len(bundle.manifest.kernels)
     assert _counts(_run(opened, case, tmp_path / "empty")) == (count, 0, 0)
-    native = execute(runtime.runner, copy, "--opencl", opencl).json()
+    native = runner(copy).json()
     assert (native["cache_hits"], native["cache_misses"]) == (count, 0)
     (file,) = (opened.root / PROGRAMS).iterdir()
     file.write_bytes(file.read_bytes()[:-1])
@@ -88,31 +84,26 @@ def test_a_bundle_brings_its_kernels(
     assert _counts(_run(damaged, case, tmp_path / "empty2")) == (0, count, count)
 
 
-def test_all_buckets_bring_their_kernels(shapes, runtime, opencl, execute, tmp_path, capsys):
-    copy = tmp_path / "copy.adrenoc"
-    shutil.copytree(shapes.root, copy)
+def test_all_buckets_bring_their_kernels(shapes, runner, tmp_path, capsys):
+    copy = Path(shutil.copytree(shapes.root, tmp_path / "copy.adrenoc"))
     assert main(["device", "warm", str(copy), "--embed", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     opened = open_bundle(copy)
     counts = [len(bucket.manifest.kernels) for bucket in open_buckets(opened)]
     assert len(counts) == 4
     assert told["programs"]["hits"] + told["programs"]["misses"] == sum(counts)
-    native = execute(runtime.runner, copy, "--opencl", opencl).json()
+    native = runner(copy).json()
     assert (native["cache_hits"], native["cache_misses"]) == (sum(counts), 0)
     for bucket, count in zip(open_buckets(opened), counts, strict=True):
         (spec,) = bucket.manifest.inputs
-        result = run_bundle(
-            opened,
-            inputs={spec.name: np.ones(spec.shape, spec.dtype)},
-            repeat=1,
-            programs=ProgramOptions(folder=str(tmp_path / "empty")),
-        )
+        inputs = {spec.name: np.ones(spec.shape, spec.dtype)}
+        programs = ProgramOptions(folder=str(tmp_path / "empty"))
+        result = run_bundle(opened, inputs=inputs, repeat=1, programs=programs)
         assert _counts(result) == (count, 0, 0)
 
 
 def test_warm_a_server(bundle, runtime, opencl, tmp_path, capsys):
-    copy = tmp_path / "copy.adrenoc"
-    shutil.copytree(bundle.root, copy)
+    copy = Path(shutil.copytree(bundle.root, tmp_path / "copy.adrenoc"))
     count = len(bundle.manifest.kernels)
     with native_server(runtime, opencl, "--store", str(tmp_path / "store")) as (_, port):
         where = ["--on", f"127.0.0.1:{port}"]
@@ -164,12 +155,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory) -> Path:
-    return build_with_readers("cache_owner.cc", tmp_path_factory.mktemp("owner"), CACHE_READERS)
+def tried(tmp_path_factory) -> Callable[[Path, str], str]:
+    program = build_with_readers("cache_owner.cc", tmp_path_factory.mktemp("owner"), CACHE_READERS)
 
-
-@pytest.fixture
-def tried(program) -> Callable[[Path, str], str]:
     def run(folder: Path, deed: str) -> str:
         umask = os.umask(0)
         try:
@@ -179,9 +167,6 @@ def tried(program) -> Callable[[Path, str], str]:
         return done.stdout.strip()
 
     return run
-
-
-Tried = Callable[[Path, str], str]
 
 
 def _mode(path: Path) -> int:
