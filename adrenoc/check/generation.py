@@ -97,7 +97,7 @@ def check_tokens(
     every = compute_logits(model, form, whole, given)
     note = ""
     if not (form.lengths or form.single):
-        feeds = feed_all(form, whole, given)
+        feeds = {**feed_tokens(form, whole), **(given or {})}
         note = explain_installed(model, feeds, {LOGITS: every[None]})
     reference = every[len(prompt) - 1 :]
     chosen = _choose(reference, form).argmax(axis=-1)
@@ -127,18 +127,12 @@ def compute_logits(
     if form.lengths:
         return run_tokens(model, tokens)
     if not form.single:
-        made: np.ndarray = run_reference(model, feed_all(form, tokens, given))[LOGITS][0]
+        feeds = {**feed_tokens(form, tokens), **(given or {})}
+        made: np.ndarray = run_reference(model, feeds)[LOGITS][0]
         if len(made) == len(tokens):
             return made
     steps = run_steps(model, feed_steps(form, tokens, given), kept=kept_states(form))
     return np.concatenate([one[LOGITS].reshape(1, -1) for one in steps])
-
-
-def feed_all(
-    form: DecoderForm, tokens: Sequence[int], given: Mapping[str, np.ndarray] | None
-) -> dict[str, np.ndarray]:
-    """Return the inputs of a run over all tokens, with those beside tokens and states."""
-    return {**feed_tokens(form, tokens), **(given or {})}
 
 
 def in_halves(model: Path) -> bool:

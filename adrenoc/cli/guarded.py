@@ -118,7 +118,7 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             name = error.option_name.lstrip("-")
             for param in self.params:
-                if getattr(param.type, "knows", _knows_none)(name.replace("-", "_")):
+                if getattr(param.type, "knows", lambda _: False)(name.replace("-", "_")):
                     said = f"no such option '--{name}': it is {param.opts[0]} {name}=VALUE"
                     raise click.NoSuchOption(error.option_name, said, ctx=ctx) from None
             raise
@@ -153,10 +153,6 @@ class Command(click.Command):
             many = value if isinstance(value, list | tuple) else (value,)
             is_path = isinstance(param.type, InputPath)
             yield from ((param, path) for path in _only_paths(many, texts=is_path))
-
-
-def _knows_none(_: str) -> bool:
-    return False
 
 
 def _spell_place(word: str) -> str:

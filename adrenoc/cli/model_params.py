@@ -29,11 +29,6 @@ else:
     ParamType = click.ParamType  # not generic in each click that is allowed
 
 
-def list_nothing() -> Iterable[tuple[str, str]]:
-    """List no names."""
-    return ()
-
-
 class Parsed(ParamType):
     """What a function reads of a word; anything but a text has been read. Shells complete what is
     typed by `names`, each with what it stands for."""
@@ -41,7 +36,7 @@ class Parsed(ParamType):
     def __init__(
         self,
         read: Callable[[str], Any],
-        names: Callable[[], Iterable[tuple[str, str]]] = list_nothing,
+        names: Callable[[], Iterable[tuple[str, str]]] = tuple,
     ) -> None:
         self.name, self._read, self.list_names = read.__name__, read, names
 
@@ -279,10 +274,6 @@ _DRAWN = ("top_k", "top_p", "min_p")
 """What says nothing where the likeliest token is taken."""
 
 
-def _is_bias(name: str) -> bool:
-    return name.startswith(_BIAS) and name.removeprefix(_BIAS).isdecimal()
-
-
 def _read_sample(name: str, text: str) -> float:
     least, most = RANGES.get(name, (-1e30, 1e30))
     kind = int if name == "top_k" else float
@@ -303,7 +294,7 @@ def sample_option() -> Any:
             "way to pick tokens",
             lambda: dict.fromkeys((*RANGES, f"{_BIAS}TOKEN"), ""),
             _read_sample,
-            knows_more=_is_bias,
+            knows_more=lambda name: name.startswith(_BIAS) and name.removeprefix(_BIAS).isdecimal(),
         ),
         multiple=True,
         help="How tokens are picked: temperature (0, the likeliest; else drawn by --seed), "

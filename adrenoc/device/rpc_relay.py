@@ -277,13 +277,13 @@ class Relay:
 
     def _hand_on_request(self) -> tuple[int, int]:
         """Return the code of a request, and its last number: of a copy, the bytes."""
-        piece = self._receive_from_client(HEAD.size)
+        piece = self._receive(self._client, HEAD.size, HEAD.size)
         length, code = HEAD.unpack(piece)
         self._orders.take()
         self._end = time.monotonic() + self._orders.limit_s
         left, tail = length - CODE_BYTES, b""
         while left > 0:
-            more = self._receive_from_client(min(left, _PIECE_BYTES), least=1)
+            more = self._receive(self._client, min(left, _PIECE_BYTES), 1)
             left -= len(more)
             tail = (tail + more[-LENGTH.size :])[-LENGTH.size :]
             self._send_to_server(piece + more)
@@ -310,10 +310,6 @@ class Relay:
         self._send_to_client(LENGTH.pack(len(reply)) + reply)
 
     # Each side
-
-    def _receive_from_client(self, most: int, *, least: int = 0) -> bytes:
-        """Return so many bytes, at least `least` where that is given."""
-        return self._receive(self._client, most, least or most)
 
     def _receive_from_server(self, most: int, *, least: int = 0) -> bytes:
         try:

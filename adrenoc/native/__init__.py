@@ -84,13 +84,9 @@ def _whole_one(folder: Path, pattern: str = "") -> Path | None:
     for library in folder.glob(f"{pattern}{_STEM}*.so"):
         if is_trusted_file(library):
             with suppress(OSError):
-                if library.name == _name_by_digest(library):
+                if library.name == f"{_STEM}{sha256_file(library)}.so":
                     return library
     return None
-
-
-def _name_by_digest(library: Path) -> str:
-    return f"{_STEM}{sha256_file(library)}.so"
 
 
 def _compile(
@@ -120,7 +116,7 @@ def _compile(
         command += [str(ffi_folder / "lib" / "libtvm_ffi.so"), "-ldl"]
         run_tool(command, deed="link the OpenCL runtime")
         made.chmod(0o755)
-        return made.rename(folder / _name_by_digest(made))
+        return made.rename(folder / f"{_STEM}{sha256_file(made)}.so")
 
 
 def _write_units(sources: list[Path], folder: Path) -> list[Path]:

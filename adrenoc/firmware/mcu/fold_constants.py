@@ -98,11 +98,6 @@ def _read(operator: op.Filter, per_channel: np.ndarray) -> np.ndarray:
     return per_channel.repeat(many)[:, None, None]
 
 
-def _may_pad(operator: op.Filter) -> bool:
-    """Return whether some tap may lie outside of the image."""
-    return operator.window.kernel != (1, 1)
-
-
 def _find_fixed_outputs(
     operator: op.Filter, source: np.ndarray, ends: tuple[int, int]
 ) -> np.ndarray:
@@ -111,7 +106,7 @@ def _find_fixed_outputs(
     known = source != _VARIES
     low = np.where(known, source, ends[0]) - zero
     high = np.where(known, source, ends[1]) - zero
-    if _may_pad(operator):
+    if operator.window.kernel != (1, 1):  # a tap may lie outside of the image
         low, high = np.minimum(low, 0), np.maximum(high, 0)
     taps = _taps(operator)
     least_in, most_in = _read(operator, low), _read(operator, high)
@@ -131,7 +126,7 @@ def _fold_operator(
     source, result = _find_sources(network, operator, constants), constants[operator.result]
     offset = source - operator.zero_in
     folds = source != _VARIES
-    if _may_pad(operator):
+    if operator.window.kernel != (1, 1):  # a tap may lie outside of the image
         folds = folds & (offset == 0)  # else the border differs from the rest
     taps = _taps(operator)
     share = np.where(_read(operator, folds), taps * _read(operator, offset), 0).sum((1, 2))

@@ -135,7 +135,7 @@ def write_repository(
             group="org.adrenoc.model", artifact=model.identifier, version=adrenoc.__version__
         )
         content = archive(model_content(model, found.api, output / model.identifier))
-        written += _write(output, coordinates, content, _on_runtime())
+        written += _write(output, coordinates, content, _DEPENDENCIES.format(**_escape(RUNTIME)))
         all_coordinates.append(coordinates)
     return Repository(
         packed=Packed(path=output, files=tuple(written)),
@@ -161,12 +161,9 @@ def _write_runtime(found: Runtimes, output: Path) -> tuple[list[tuple[str, int]]
     written = _write(output, RUNTIME, archive(runtime_content(found)), _LICENSES)
     provider = provider_content(found)
     if provider:
-        written += _write(output, PROVIDER, archive(provider), _LICENSES + _on_runtime())
+        rest = _LICENSES + _DEPENDENCIES.format(**_escape(RUNTIME))
+        written += _write(output, PROVIDER, archive(provider), rest)
     return written, bool(provider)
-
-
-def _on_runtime() -> str:
-    return _DEPENDENCIES.format(**_escape(RUNTIME))
 
 
 def _write(
