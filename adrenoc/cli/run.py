@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -231,6 +232,7 @@ def _run_and_check(given: RunGiven) -> int:
     """Run a bundle that is no decoder, compare, write and show; return the exit code."""
     from adrenoc.check.generation import note_other_file
     from adrenoc.cli.steps import draw_steps
+    from adrenoc.device.compare import default_tolerance, is_float32
     from adrenoc.pages.run_page import run_parts, run_to_json
 
     reference, layers_of = given.reference, given.layers_of
@@ -251,10 +253,12 @@ def _run_and_check(given: RunGiven) -> int:
     whole = _run(opened, given.place, several.first, options, save=given.save, steps=several.later)
     result = several.take_first(whole, given.save)
     result = replace(result, notes=(*result.notes, *told_of_signature))
-    limit = _default_tolerance(opened) if given.tolerance is None else given.tolerance
+    values = opened.manifest.options.values
+    dtypes = str(values["storage_dtype"]), str(values["compute_dtype"])
+    limit = default_tolerance(*dtypes) if given.tolerance is None else given.tolerance
     checked = several.judge(reference, opened, whole.outputs, tolerance=limit)
     once = replace(options, repeat=1, warmup=0, sustain_s=0.0, profile=False)
-    if not _in_float32(opened):
+    if not is_float32(*dtypes):
 
         def run_again(sets: Sequence[Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
             return _run(opened, given.place, sets[0], once, save=None, steps=sets[1:]).outputs
@@ -288,8 +292,8 @@ def _run_and_check(given: RunGiven) -> int:
     if wants_json():
         return CheckFailedError.exit_code if checked and not checked.passed else 0
     if checked is not None:
-        in_float32 = _in_float32(opened)
-        checked.raise_if_failed(in_float32=in_float32, of_layers=layers_of is not None)
+        of_layers = layers_of is not None
+        checked.raise_if_failed(in_float32=is_float32(*dtypes), of_layers=of_layers)
     return 0
 
 
@@ -344,35 +348,11 @@ def _run(
     progress = Progress()
     try:
         with reach(place) as address:
-            if address is None:
-                result = run_bundle(
-                    bundle, inputs=inputs, options=options, progress=progress, steps=steps
-                )
-            else:
-                result = run_remote(
-                    bundle, address, inputs=inputs, options=options, progress=progress, steps=steps
-                )
+            run = run_bundle if address is None else partial(run_remote, address=address)
+            return run(bundle, inputs=inputs, options=options, progress=progress, steps=steps)
     except AdrenocError as error:
         if progress.first_ms is not None:
             error.message += f" (before that {progress})"
         if save is not None and progress.outputs:
             save_arrays(save, progress.outputs)
         raise
-    return result
-
-
-def _default_tolerance(bundle: Bundle) -> float:
-    from adrenoc.device.compare import default_tolerance
-
-    return default_tolerance(*_dtypes(bundle))
-
-
-def _in_float32(bundle: Bundle) -> bool:
-    from adrenoc.device.compare import is_float32
-
-    return is_float32(*_dtypes(bundle))
-
-
-def _dtypes(bundle: Bundle) -> tuple[str, str]:
-    values = bundle.manifest.options.values
-    return str(values["storage_dtype"]), str(values["compute_dtype"])
