@@ -179,7 +179,7 @@ def compare_with_source(
 
     `mended` is where the model is written with what it takes of the source's weights to hold that,
     the worst products first. Raises InputError where one is no decoder in ONNX, or they have no
-    products or caches in common; as `run_reference` does.
+    products or caches in common; else as `run_reference` does.
     """
     form, other = find_decoder(model), find_decoder(source)
     for path, found in ((model, form), (source, other)):

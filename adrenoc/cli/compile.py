@@ -212,7 +212,7 @@ class _Compiled(EnteredModel):
     @cached_property
     def devices(self) -> tuple[Target, tuple[SetMember, ...]]:
         """Return what all devices have in common, and those with kernels of their own. Raises
-        click.UsageError where --os is for phones and boards."""
+        click.UsageError where --os comes with a device of this computer."""
         from adrenoc.target.device_set import put_on_system
 
         target = self.target

@@ -144,8 +144,8 @@ def timeout_s(usual: float = 60.0) -> float:
 def reach(place: PlaceChoice, wait_s: float | None = None) -> Iterator[RemoteAddress | None]:
     """Hold the place's address while the block runs; starts a server on a phone, None is here.
 
-    Raises AdbError where no such phone, or it does not run our server; DependencyError where
-    adbutils, or what builds the runtime, is missing.
+    Raises AdbError where there is no such phone, or it does not run our server; DependencyError
+    where adbutils, or what builds the runtime, is missing.
     """
     wait_s = timeout_s() if wait_s is None else wait_s
     if place.adb is None:

@@ -169,7 +169,7 @@ def plan_shapes(
     """Plan the shapes of `--shape`, or of a decoder whose past grows; states of `--state`.
 
     `decoding` are `--context` and `--prefill`, `tokenizer` is `--tokenizer`. Raises
-    click.UsageError for options that do not go together, OptionError where a state that the model
+    click.UsageError for options that do not go together, OptionError for a state that the model
     does not have.
     """
     from adrenoc.bundle.chat import EMBEDDINGS, TOKENS

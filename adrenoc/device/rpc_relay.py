@@ -267,8 +267,8 @@ class Relay:
         self._takes = True
 
     def run(self) -> None:
-        """Relay until somebody leaves. Raises EndError or WrongReplyError where always, with the
-        reason."""
+        """Relay until somebody leaves. It always ends with EndError or WrongReplyError, which say
+        why."""
         while True:
             code, asked = self._hand_on_request()
             if code == SHUTDOWN:

@@ -66,8 +66,8 @@ def run_bundle(
 
     `changes` are fields of RunOptions. `progress` learns what is done when the rest fails. Raises
     BundleError where the bundle's CPU part is for another machine; InputError where an input is
-    missing, unknown, or of another shape or dtype; DeviceError where no such device, it lacks what
-    the bundle needs, or it failed.
+    missing, unknown, or of another shape or dtype; DeviceError where there is no such device, it
+    lacks what the bundle needs, or it failed.
     """
     wanted = replace(options or RunOptions(), **changes)  # type: ignore[arg-type]
     _check_machine(bundle)
@@ -95,8 +95,8 @@ def run_bundle(
 def local_place(bundle: Bundle, device: str) -> Iterator[RunPlace]:
     """Open a device of this machine that can run `bundle`, by number or a part of its name.
 
-    Raises BundleError where the bundle's CPU part is for another machine; DeviceError where no such
-    device, it lacks what the bundle needs, or it failed in the block.
+    Raises BundleError where the bundle's CPU part is for another machine; DeviceError where there
+    is no such device, it lacks what the bundle needs, or it failed in the block.
     """
     _check_machine(bundle)
     number, facts = pick_device(device)
@@ -354,7 +354,7 @@ def warm(
     The device is one of this machine, or of the server at `address`.
 
     With `embed` they are put into the bundle too: it then starts without a compiler on every device
-    of that name with that driver. Raises as `run_bundle`, `run_remote` and `add_programs` does.
+    of that name with that driver. Raises as `run_bundle`, `run_remote` and `add_programs` do.
     """
     with ExitStack() as stack:
         place: RunPlace

@@ -463,7 +463,7 @@ def tune_model(request: TuneRequest, *, reporter: Reporter, observer: TuneObserv
 def tune_offline(
     request: TuneRequest, *, reporter: Reporter, observer: TuneObserver
 ) -> TuneProgress:
-    """Rank by the cost model, without a device. Raises AdrenocError as `tune_model`."""
+    """Rank by the cost model, without a device. Raises AdrenocError as `tune_model` does."""
     plan = _plan(request, reporter)
     with ExitStack() as stack:
         _, known = _open_log(request, plan, reporter, stack)
