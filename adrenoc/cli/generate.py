@@ -276,16 +276,10 @@ def _draw_prompt(
 @contextmanager
 def reach_place(bundle: Bundle, choice: PlaceChoice) -> Iterator[RunPlace]:
     """Open the device of this machine, of a server or of a phone."""
-    from adrenoc.device.remote import remote_place
-    from adrenoc.device.run import local_place
+    from adrenoc.device.run import open_place
 
-    with reach(choice) as address:
-        if address is None:
-            with local_place(bundle, choice.cl_device) as here:
-                yield here
-        else:
-            with remote_place(bundle, address, choice.cl_device) as there:
-                yield there
+    with reach(choice) as address, open_place(bundle, address, choice.cl_device) as place:
+        yield place
 
 
 def _open_tokenizer(bundle: Bundle, asked: GenerationOptions) -> Tokenizer | None:

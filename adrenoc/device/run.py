@@ -12,7 +12,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,6 +109,13 @@ def local_place(bundle: Bundle, device: str) -> Iterator[RunPlace]:
         where = f"the OpenCL device {facts['name']} with {bundle.path}"
         diagnosis = getattr(error, "diagnosis", None)
         raise device_failure(str(error), where=where, diagnosis=diagnosis) from error
+
+
+def open_place(
+    bundle: Bundle, address: RemoteAddress | None, device: str
+) -> AbstractContextManager[RunPlace]:
+    """Open a device of this machine, or of the server at `address`, that can run `bundle`."""
+    return local_place(bundle, device) if address is None else remote_place(bundle, address, device)
 
 
 def _check_machine(bundle: Bundle) -> None:
@@ -356,12 +363,7 @@ def warm(
     With `embed` they are put into the bundle too: it then starts without a compiler on every device
     of that name with that driver. Raises as `run_bundle`, `run_remote` and `add_programs` do.
     """
-    with ExitStack() as stack:
-        place: RunPlace
-        if address is None:
-            place = stack.enter_context(local_place(bundle, device))
-        else:
-            place = stack.enter_context(remote_place(bundle, address, device))
+    with open_place(bundle, address, device) as place:
         started = time.perf_counter()
         report = ProgramReport()
         modules = []
