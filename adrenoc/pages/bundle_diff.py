@@ -35,7 +35,7 @@ from adrenoc.pages.bundle_page import compare_figures
 ADDED, REMOVED, TEXT, LAUNCH, NAME = "added", "removed", "text", "launch", "name"
 _LAUNCH_FACTS = ("work_group", "grid", "calls", "scopes", "tuned")
 _MOST_LINES = 4000
-"""Of a text whose lines are counted one against the other: that takes their product."""
+"""Of a text whose lines are held against another's: that takes their product."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -531,14 +531,12 @@ def _draw_kernel(change: KernelChange, before: Mapping[str, str], after: Mapping
 
 
 _AROUND = 3
-_MOST_SHOWN = 4000
-"""Of a text that is held against another line by line."""
 
 
 def show_side_by_side(before: str, after: str) -> str:
     """Return a table of four columns: line number and text of each."""
     old, new = before.splitlines(), after.splitlines()
-    if max(len(old), len(new)) > _MOST_SHOWN:
+    if max(len(old), len(new)) > _MOST_LINES:
         return (
             f"<p class='quiet'>{len(old)} and {len(new)} lines are too many to be held against "
             "each other here.</p>\n"

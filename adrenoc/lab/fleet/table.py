@@ -168,13 +168,9 @@ def _read_run(output: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
         "memory_bytes": output.get("memory_bytes"),
         "clock_mhz": states[-1].get("clock_mhz") or None,
         "temperature_c": states[-1].get("temperature_c") or None,
-        "note": "; ".join(_plain_notes(notes)),
+        # What was sent says something of the way and nothing of the device.
+        "note": "; ".join(note for note in notes if " MB were sent, " not in note),
     }
-
-
-def _plain_notes(notes: list[str]) -> list[str]:
-    """Leave out what was sent, which says something of the way and nothing of the device."""
-    return [note for note in notes if " MB were sent, " not in note]
 
 
 def _describe_action(action: str, output: Mapping[str, Any]) -> str:
