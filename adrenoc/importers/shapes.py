@@ -262,7 +262,7 @@ class _Guess:
     """One choice of all extents: `image` for the pixels of images that no file tells the size of,
     `other` for what nothing is known of."""
 
-    said: KnownSizes
+    said: Mapping[str, Size]
     other: int
     image: tuple[int, int]
     guessed: bool = False
@@ -287,40 +287,39 @@ class _Guess:
 
     def _choose(self, found: OpenInputs, name: str, axis: int) -> int:
         axes = found.axes[name]
-        said, usual = self._ask(axes, axis, found.dtypes[name])
-        is_state = is_state_name(name) and len(axes) < 4 and not said.extents
+        (extents, source), usual = self._ask(axes, axis, found.dtypes[name])
+        is_state = is_state_name(name) and len(axes) < 4 and not extents
         if (name, axis) in found.batches or is_state:
             return 1
-        if said.extents:
+        if extents:
             most = "up to " if usual else ""
-            self.told.setdefault(said.source, f"{said.source} says {most}{said.extents[0]}")
+            self.told.setdefault(source, f"{source} says {most}{extents[0]}")
             # A text may be as short as one likes; an image is of one size.
-            return min(said.extents[0], usual or said.extents[0])
+            return min(extents[0], usual or extents[0])
         if usual:
             return usual
         self.guessed = True
         return 1 if axis == 0 and len(axes) > 1 else self.other
 
-    def _ask(self, axes: Sequence[Extent], axis: int, dtype: str) -> tuple[KnownSize, int]:
+    def _ask(self, axes: Sequence[Extent], axis: int, dtype: str) -> tuple[Size, int]:
         """Return what files say of an axis, and what is usual."""
         is_whole = dtype.startswith("int")
         if is_whole and len(axes) == 2 and axis == 1:
-            return self.said.tokens, _USUAL_TOKENS
+            return self.said["tokens"], _USUAL_TOKENS
         at = _axis_of_image(axes, axis)
         if at is not None and not is_whole:
-            said = self.said.image
-            part = KnownSize(extents=said.extents[at : at + 1], source=said.source)
-            self.guessed |= not said.extents
-            return (part, 0) if said.extents else (KnownSize(), self.image[at])
-        frames = self.said.frames
-        if len(axes) == 3 and axis and axes[3 - axis] in frames.extents[:1]:
-            return KnownSize(extents=frames.extents[1:], source=frames.source), 0
-        states = self.said.states
-        if len(axes) == 3 and axis == 1 and axes[2] in states.extents[:1]:
-            return KnownSize(extents=states.extents[1:], source=states.source), 0
-        if len(axes) == 2 and axis == 1 and self.said.samples.extents:
-            return self.said.samples, 0
-        return KnownSize(), 0
+            extents, source = self.said["image"]
+            self.guessed |= not extents
+            return ((extents[at : at + 1], source), 0) if extents else (_UNSAID, self.image[at])
+        extents, source = self.said["frames"]
+        if len(axes) == 3 and axis and axes[3 - axis] in extents[:1]:
+            return (extents[1:], source), 0
+        extents, source = self.said["states"]
+        if len(axes) == 3 and axis == 1 and axes[2] in extents[:1]:
+            return (extents[1:], source), 0
+        if len(axes) == 2 and axis == 1 and self.said["samples"][0]:
+            return self.said["samples"], 0
+        return _UNSAID, 0
 
 
 def _axis_of_image(axes: Sequence[Extent], axis: int) -> int | None:
@@ -336,38 +335,24 @@ _MOST_TOKENS = 1 << 24
 """Tokenizers without a limit state a vast number."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KnownSize:
-    """A size, 0 where nobody says it, and the file that says so."""
-
-    extents: tuple[int, ...] = ()
-    source: str = ""
+Size = tuple[tuple[int, ...], str]
+"""A size, empty where nobody says it, and the file that says so."""
+_UNSAID: Size = ((), "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class KnownSizes:
-    """Height and width of an `image`, the most `tokens` of a text, the `frames` of a spectrum with
-    its bands before them, the `samples` of a sound, the `states` of an encoder with their width
-    before them."""
-
-    image: KnownSize = KnownSize()
-    tokens: KnownSize = KnownSize()
-    frames: KnownSize = KnownSize()
-    samples: KnownSize = KnownSize()
-    states: KnownSize = KnownSize()
-
-
-def read_known_sizes(model: Path) -> KnownSizes:
-    """Read what lies beside a model; what is damaged or missing says nothing."""
+def read_known_sizes(model: Path) -> dict[str, Size]:
+    """Read what lies beside a model: height and width of an `image`, the most `tokens` of a text,
+    `frames` of a spectrum with its bands before them, `samples` of a sound, `states` of an encoder
+    with their width before them."""
     found = {name: read_beside(model, name) for name in (PREPROCESSOR, CONFIG, TOKENIZER_CONFIG)}
     prepared, config, words = found[PREPROCESSOR], found[CONFIG], found[TOKENIZER_CONFIG]
-    return KnownSizes(
-        image=_first(
+    return {
+        "image": _first(
             (_images_of(prepared), PREPROCESSOR),
             (_square(config.get("image_size")), CONFIG),
             (_square(table_of(config, "vision_config").get("image_size")), CONFIG),
         ),
-        tokens=_first(
+        "tokens": _first(
             *(
                 (_count(config.get(key)), CONFIG)
                 for key in ("max_position_embeddings", "n_positions", "max_target_positions")
@@ -375,19 +360,17 @@ def read_known_sizes(model: Path) -> KnownSizes:
             (_count(table_of(config, "text_config").get("max_position_embeddings")), CONFIG),
             (_count(words.get("model_max_length")), TOKENIZER_CONFIG),
         ),
-        frames=_first(
+        "frames": _first(
             (_pair(prepared, "feature_size", "nb_max_frames"), PREPROCESSOR),
             (_pair(config, "num_mel_bins", "max_length"), CONFIG),
         ),
-        samples=_first((_count(prepared.get("n_samples")), PREPROCESSOR)),
-        states=_first((_pair(config, "d_model", "max_source_positions"), CONFIG)),
-    )
+        "samples": _first((_count(prepared.get("n_samples")), PREPROCESSOR)),
+        "states": _first((_pair(config, "d_model", "max_source_positions"), CONFIG)),
+    }
 
 
-def _first(*found: tuple[tuple[int, ...], str]) -> KnownSize:
-    return next(
-        (KnownSize(extents=extents, source=name) for extents, name in found if extents), KnownSize()
-    )
+def _first(*found: Size) -> Size:
+    return next((one for one in found if one[0]), _UNSAID)
 
 
 def _images_of(prepared: Mapping[str, Any]) -> tuple[int, ...]:

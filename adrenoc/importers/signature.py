@@ -89,12 +89,12 @@ def read_signature(model: Path, key: str = "") -> Signature:
         file = read_tflite(files.paths[0], files.read()[0])
     except ModelFormatError:
         return UNKNOWN
-    lifted = lift_variables(take_signature(file, key))
-    main = lifted.file.main
+    file, variables = lift_variables(take_signature(file, key))
+    main = file.main
     return Signature(
         inputs=tuple(port_of(main.tensors[i]) for i in main.inputs),
         outputs=tuple(port_of(main.tensors[i]) for i in main.outputs),
-        variables=lifted.states,
+        variables=variables,
     )
 
 

@@ -14,7 +14,7 @@ Source: the sources of Hugging Face's tokenizers 0.2x.
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ NONE = 0xFFFFFFFF
 """The number of no token."""
 _UNKNOWN_PENALTY = 10.0
 """By how much an unknown letter is worse than the worst token."""
+
+
+Tokens: TypeAlias = Mapping[str, int]
+"""Numbers of tokens by their texts."""
 
 
 def make_model(
@@ -43,11 +47,7 @@ def make_model(
 
 
 def _make_merges(
-    arrays: Arrays,
-    model: Mapping[str, Any],
-    vocabulary: Mapping[str, int],
-    contents: Sequence[bytes],
-    is_bytes: bool,
+    arrays: Arrays, model: Any, vocabulary: Tokens, contents: Sequence[bytes], is_bytes: bool
 ) -> Step:
     for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(name):
@@ -78,11 +78,7 @@ def _make_merges(
 
 
 def _make_scores(
-    arrays: Arrays,
-    model: Mapping[str, Any],
-    vocabulary: Mapping[str, int],
-    contents: Sequence[bytes],
-    is_bytes: bool,
+    arrays: Arrays, model: Any, vocabulary: Tokens, contents: Sequence[bytes], is_bytes: bool
 ) -> Step:
     if model["unk_id"] is None:
         raise UnfitError("its model without a token for what is unknown")
@@ -99,11 +95,7 @@ def _make_scores(
 
 
 def _make_words(
-    arrays: Arrays,
-    model: Mapping[str, Any],
-    vocabulary: Mapping[str, int],
-    contents: Sequence[bytes],
-    is_bytes: bool,
+    arrays: Arrays, model: Any, vocabulary: Tokens, contents: Sequence[bytes], is_bytes: bool
 ) -> Step:
     return {
         "kind": "words",

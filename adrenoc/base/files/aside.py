@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import disk_usage
-from types import TracebackType
 from typing import BinaryIO
 
 from adrenoc.base.errors import DiskFullError
@@ -229,12 +228,7 @@ class TemporaryFolder:
         """Return the folder itself."""
         return self.path
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Remove it; where there was no room in it, say so."""
         full = error if isinstance(error, OSError) and self._is_full(error) else None
         self.close()

@@ -23,7 +23,7 @@ Source: onnxruntime's ContribOperators reference, and version 1.31 of it tried.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -224,13 +224,7 @@ def _split_heads(write: Writer, x: str, batch: int, length: int) -> str:
 
 
 def _heads(
-    write: Writer,
-    parts: list[str],
-    extents: tuple[int, int, int],
-    hidden: int,
-    *,
-    mask: str,
-    bias: str,
+    write: Writer, parts: list[str], extents: Sequence[int], hidden: int, *, mask: str, bias: str
 ) -> None:
     """Write Softmax(q k^T * scale + mask) v for all heads, joined again."""
     (q, k, v), (batch, length, total) = parts, extents

@@ -208,14 +208,6 @@ _NAMED_OTHERWISE = re.compile(
 _NAMED_BATCH = re.compile(r"(?<![a-z])(batch|bs|n|b)(?![a-z])|batch", re.IGNORECASE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """What nodes say of the open axes that reach them."""
-
-    batches: set[Axis]
-    others: set[Axis]
-
-
 def find_batches(
     graph: onnx.GraphProto, axes: Mapping[str, Sequence[int | str | None]]
 ) -> frozenset[Axis]:
@@ -229,7 +221,9 @@ def find_batches(
         for axis, extent in enumerate(extents)
         if not isinstance(extent, int)
     ]
-    found = _ask_nodes(graph, {name: len(extents) for name, extents in axes.items()}, open_axes)
+    batches, others = _ask_nodes(
+        graph, {name: len(extents) for name, extents in axes.items()}, open_axes
+    )
     names = {(name, axis): axes[name][axis] for name, axis in open_axes}
 
     def alike(one: Axis) -> list[Axis]:
@@ -240,9 +234,9 @@ def find_batches(
 
     def is_batch(one: Axis) -> bool:
         named = str(names[one] or "")
-        if found.others.intersection(alike(one)):
+        if others.intersection(alike(one)):
             return False
-        if found.batches.intersection(alike(one)):
+        if batches.intersection(alike(one)):
             return True
         leads = any(axis == 0 and len(axes[name]) > 1 for name, axis in alike(one))
         if not leads or _NAMED_OTHERWISE.search(named):
@@ -254,9 +248,10 @@ def find_batches(
 
 def _ask_nodes(
     graph: onnx.GraphProto, ranks: Mapping[str, int], open_axes: Iterable[Axis]
-) -> _Found:
-    """Follow the axes through all nodes, those of branches too."""
-    found = _Found(batches=set(), others=set())
+) -> tuple[set[Axis], set[Axis]]:
+    """Return which axes nodes call batches, and which others, those of branches too."""
+    batches: set[Axis] = set()
+    others: set[Axis] = set()
     places: dict[str, dict[Axis, int]] = {}
     known = {**{tensor.name: len(tensor.dims) for tensor in graph.initializer}, **ranks}
     stored = {tensor.name: tensor for tensor in graph.initializer}
@@ -279,7 +274,7 @@ def _ask_nodes(
             for one, axis in list(places.get(name, {}).items()):
                 moved = rule(look(at=at, axis=axis)) if known[name] else LOST
                 if moved.batch is not None:
-                    (found.batches if moved.batch else found.others).add(one)
+                    (batches if moved.batch else others).add(one)
                 for made in node.output if moved.axis is not None else ():
                     move(made, one, moved.axis or 0, moved.rank)
 
@@ -297,7 +292,7 @@ def _ask_nodes(
                         move(made, one, axis, known[inner.name])
 
     walk(graph.node)
-    return found
+    return batches, others
 
 
 def _pair(visit: Visit) -> Moved:

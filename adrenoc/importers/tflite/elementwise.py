@@ -20,7 +20,7 @@ from tvm import relax
 from adrenoc.base.errors import RefusedError
 from adrenoc.importers.relax.spatial import Window
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
-from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
+from adrenoc.importers.tflite.node import Ints, QuantisedResult, Result, TfliteNode
 
 Convert = Callable[[TfliteNode], "Result | list[Result]"]
 
@@ -243,11 +243,7 @@ _SAME_PADS = 0
 
 
 def pads_of(
-    node: TfliteNode,
-    extents: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
+    node: TfliteNode, extents: Ints, kernel: Ints, strides: Ints, dilations: Ints
 ) -> list[int]:
     """Return the pads that SAME or VALID mean: all beginnings, then all ends."""
     window = Window(extents=extents, kernel=kernel, strides=strides, dilations=dilations)

@@ -64,7 +64,7 @@ def import_tflite(
     whole = read_tflite(files.paths[0], content)
     if caches:
         return import_call(whole, sha256, shapes)
-    whole = lift_variables(take_signature(whole, signature)).file
+    whole, _ = lift_variables(take_signature(whole, signature))
     ports = (port_of(whole.main.tensors[i]) for i in whole.main.inputs)
     settings = fill_ports(ports, tuple(fixed), shapes)
     told = [*tell_signature(whole, signature), *tell_fixed(settings, fixed)]

@@ -17,7 +17,7 @@ from adrenoc.base.errors import RefusedError
 from adrenoc.importers.imported import check_grown
 from adrenoc.importers.relax.values import constant_value, dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert
-from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
+from adrenoc.importers.tflite.node import Ints, QuantisedResult, Result, TfliteNode
 
 _MIRRORS: tuple[Literal["reflect"], Literal["symmetric"]] = ("reflect", "symmetric")
 _MOST_REPEATS = 1 << 16
@@ -244,12 +244,7 @@ def _dilate(node: TfliteNode) -> Result:
 
 
 def set_apart(
-    x: relax.Expr,
-    shape: Sequence[int],
-    low: Sequence[int],
-    high: Sequence[int],
-    interior: Sequence[int],
-    fill: relax.Expr,
+    x: relax.Expr, shape: Ints, low: Ints, high: Ints, interior: Ints, fill: relax.Expr
 ) -> relax.Expr:
     """Put so many of `fill` between elements of each axis and beside them; fewer than none cut."""
     fill = relax.op.reshape(fill, [])

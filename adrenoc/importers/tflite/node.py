@@ -31,6 +31,7 @@ from adrenoc.importers.relax.values import (
 )
 from adrenoc.importers.tflite.file import OperatorInfo, TensorInfo
 
+Ints: TypeAlias = Sequence[int]
 QUANTISED_RANGES = {
     "int4": (-8, 7),
     "int8": (-128, 127),

@@ -34,12 +34,7 @@ def _run_rnn(node: TfliteNode, x: relax.Expr, first: int, *, reverse: bool) -> r
 
 
 def _run_lstm(
-    node: TfliteNode,
-    x: relax.Expr,
-    gates: tuple[int, int, int],
-    others: Sequence[int],
-    *,
-    reverse: bool,
+    node: TfliteNode, x: relax.Expr, gates: Sequence[int], others: Sequence[int], *, reverse: bool
 ) -> relax.Expr | None:
     """Return the same of an LSTM: weights of inputs, of the state and biases begin at inputs
     `gates`.

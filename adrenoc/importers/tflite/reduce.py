@@ -9,7 +9,7 @@ specification.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from adrenoc.importers.relax.spatial import (
 from adrenoc.importers.relax.values import dtype_of, make_constant
 from adrenoc.importers.tflite.elementwise import Convert, binary, divide_towards_zero, pads_of
 from adrenoc.importers.tflite.move import set_apart
-from adrenoc.importers.tflite.node import QuantisedResult, Result, TfliteNode
+from adrenoc.importers.tflite.node import Ints, QuantisedResult, Result, TfliteNode
 
 _TIE = 2.0**-10
 """Pushes a mean that lies between two integers away from zero; others are further from a tie."""
@@ -205,11 +205,7 @@ def _reduce_window(node: TfliteNode) -> Result:
 
 
 def window_taps(
-    x: relax.Expr,
-    shape: Sequence[int],
-    window: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
+    x: relax.Expr, shape: Ints, window: Ints, strides: Ints, dilations: Ints
 ) -> Iterator[relax.Expr]:
     """Yield what lies at each place of a window, for all windows: a slice by strides."""
     lasts = [

@@ -93,16 +93,9 @@ _WIDE = ("int16", "uint16")
 Key = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lifted:
-    """A file without variables in its main graph, and its states by names: past and next."""
-
-    file: TFLiteFile
-    states: tuple[tuple[str, str], ...] = ()
-
-
-def lift_variables(file: TFLiteFile) -> Lifted:
-    """Make states of the variables of the main graph whose first values the file has. What has
+def lift_variables(file: TFLiteFile) -> tuple[TFLiteFile, tuple[tuple[str, str], ...]]:
+    """Make states of the variables of the main graph whose first values the file has; return the
+    file without these variables, and the states by names: past and next. What has
     none, or is used by other graphs, stays as it is, and is refused with the reason."""
     main = file.main
     firsts = _find_firsts(file)
@@ -111,12 +104,12 @@ def lift_variables(file: TFLiteFile) -> Lifted:
     used = {index for o in main.operators for index in o.inputs if o.kind not in _FORMS}
     odd = [o for o in main.operators if o.kind in _FORMS and not _is_use(o, o.kind, handles)]
     if not handles or left or odd or used & handles.keys():
-        return Lifted(file=file)
+        return file, ()
     graphs = (main, *(file.graphs[one.graph] for one in file.signatures))
     changed = frozenset().union(*map(_find_assigned, graphs))
     lifter = _Lifter(main=main, handles=handles, firsts=firsts, changed=changed)
     lifter.walk()
-    return Lifted(file=replace_main(file, lifter.finish()), states=tuple(lifter.states))
+    return replace_main(file, lifter.finish()), tuple(lifter.states)
 
 
 def _find_handles(graph: GraphInfo) -> dict[int, Key]:
