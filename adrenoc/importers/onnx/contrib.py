@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
+from onnx import NodeProto
 
 from adrenoc.base.errors import RefusedError
 from adrenoc.importers.imported import CONVERTER_ERRORS, quote
@@ -499,7 +499,7 @@ _IN_STANDARD_DOMAIN = ("CausalConvWithState", "LinearAttention", "SimplifiedLaye
 those that the standard took over from opset 27 on, by the same inputs."""
 
 
-def rewrite_contrib(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def rewrite_contrib(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
     """Return the standard nodes that take the place of a node of onnxruntime's domain. None where
     there are none; `graph.refusals` then says why, if it is for how the node is used."""
     ours = node.domain == MICROSOFT or node.op_type in _IN_STANDARD_DOMAIN

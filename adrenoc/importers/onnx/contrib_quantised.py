@@ -36,7 +36,7 @@ from typing import TypeAlias
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import NodeProto, helper
 from onnx.numpy_helper import from_array
 
 from adrenoc.base.errors import RefusedError
@@ -342,7 +342,7 @@ class QuantisedTensor:
         return bool(self.scale_value.size == 1)
 
 
-Rule: TypeAlias = "Callable[[QdqFuser, onnx.NodeProto], onnx.NodeProto | None]"
+Rule: TypeAlias = "Callable[[QdqFuser, NodeProto], NodeProto | None]"
 """Return what replaces an operator and the conversion behind it; None where it stays."""
 
 
@@ -370,12 +370,12 @@ class QdqFuser:
                 graph.set_constant(node.output[0], array_of(held))
         self._makers, self._readers = graph.makers(), graph.readers()
         self.fused: Counter[str] = Counter()
-        self.left: list[tuple[onnx.NodeProto, str]] = []
+        self.left: list[tuple[NodeProto, str]] = []
         """Products that stay ones of floats between quantised tensors, each with the reason."""
 
     def run(self, rules: Mapping[str, Rule]) -> None:
         """Put what rules make of operators, by their names, in the place of these."""
-        fused: dict[int, onnx.NodeProto] = {}
+        fused: dict[int, NodeProto] = {}
         for node in self._graph.nodes:
             rule = rules.get(node.op_type)
             made = rule(self, node) if rule is not None and is_standard(node) else None
@@ -392,15 +392,15 @@ class QdqFuser:
     # What stands around a node
 
     @staticmethod
-    def _is(node: onnx.NodeProto, *operators: str) -> bool:
+    def _is(node: NodeProto, *operators: str) -> bool:
         """Return whether it is one of these operators; onnxruntime has its own of some."""
         return node.op_type in operators and (is_standard(node) or node.domain == MICROSOFT)
 
-    def _value(self, node: onnx.NodeProto, index: int) -> np.ndarray | None:
+    def _value(self, node: NodeProto, index: int) -> np.ndarray | None:
         name = node.input[index] if index < len(node.input) else ""
         return self._graph.constants.get(name)
 
-    def _read_quanta(self, node: onnx.NodeProto, name: str) -> QuantisedTensor | None:
+    def _read_quanta(self, node: NodeProto, name: str) -> QuantisedTensor | None:
         """Return the quanta on one side of a conversion, whose parameters are inputs 1 and 2."""
         scale, zero = self._value(node, 1), self._value(node, 2)
         if scale is None or zero is None or scale.dtype != np.float32 or not (scale > 0).all():
@@ -416,7 +416,7 @@ class QdqFuser:
             axis=attributes(node).get("axis", 1),
         )
 
-    def quanta(self, node: onnx.NodeProto, index: int) -> QuantisedTensor | None:
+    def quanta(self, node: NodeProto, index: int) -> QuantisedTensor | None:
         """Return what input `index` is dequantised from, in 8 bits; constants too."""
         maker = self._makers.get(node.input[index]) if index < len(node.input) else None
         if maker is None or not self._is(maker, "DequantizeLinear"):
@@ -424,12 +424,12 @@ class QdqFuser:
         found = self._read_quanta(maker, maker.input[0])
         return found if found is not None and str(found.zero_value.dtype) in _BYTES else None
 
-    def activation(self, node: onnx.NodeProto, index: int) -> QuantisedTensor | None:
+    def activation(self, node: NodeProto, index: int) -> QuantisedTensor | None:
         """Return the same with one scale for the whole tensor."""
         found = self.quanta(node, index)
         return found if found is not None and found.is_per_tensor else None
 
-    def result(self, node: onnx.NodeProto, *, clamps: bool = True) -> QuantisedTensor | None:
+    def result(self, node: NodeProto, *, clamps: bool = True) -> QuantisedTensor | None:
         """Return what the output of a node is quantised to, if nothing else reads it. An activation
         between that does what the range of the integers does anyway is left out."""
         while True:
@@ -451,7 +451,7 @@ class QdqFuser:
                 return None
             return after
 
-    def _is_range_of(self, clamp: onnx.NodeProto, quanta: QuantisedTensor) -> bool:
+    def _is_range_of(self, clamp: NodeProto, quanta: QuantisedTensor) -> bool:
         """Return whether the integers hold no number beyond the bounds of a Relu or Clip."""
         info = np.iinfo(quanta.zero_value.dtype)
         zero, scale = float(quanta.zero_value), float(quanta.scale_value)
@@ -471,7 +471,7 @@ class QdqFuser:
         slack = 1e-6 * scale
         return low <= least + slack and most <= high + slack
 
-    def bias(self, node: onnx.NodeProto, x: QuantisedTensor, weight: QuantisedTensor) -> str | None:
+    def bias(self, node: NodeProto, x: QuantisedTensor, weight: QuantisedTensor) -> str | None:
         """Return the third input in units of the sums: its name, or empty; None: not so."""
         if len(node.input) < 3 or not node.input[2]:
             return ""
@@ -489,7 +489,7 @@ class QdqFuser:
         self._graph.set_constant(made, steps.astype(np.int32))
         return made
 
-    def _counts_in(self, conversion: onnx.NodeProto, unit: np.ndarray) -> bool:
+    def _counts_in(self, conversion: NodeProto, unit: np.ndarray) -> bool:
         """Return whether what is dequantised are constants of 32 bits in these units."""
         whole, scale, zero = (self._value(conversion, index) for index in range(3))
         if scale is None or whole is None or whole.dtype != np.int32:
@@ -499,7 +499,7 @@ class QdqFuser:
         return bool(same and (zero is None or not zero.any()))
 
 
-def make_fused(op: str, inputs: list[str], node: onnx.NodeProto, out: str) -> onnx.NodeProto:
+def make_fused(op: str, inputs: list[str], node: NodeProto, out: str) -> NodeProto:
     """Return an operator with the attributes and the name of another one."""
     domain = "" if op in ("QLinearConv", "QLinearMatMul") or op in _MOVES else MICROSOFT
     made = helper.make_node(op, inputs, [out], name=node.name, domain=domain)
@@ -507,7 +507,7 @@ def make_fused(op: str, inputs: list[str], node: onnx.NodeProto, out: str) -> on
     return made
 
 
-def _fuse_product(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def _fuse_product(fuser: QdqFuser, node: NodeProto) -> NodeProto | None:
     x, weight, y = fuser.activation(node, 0), fuser.quanta(node, 1), fuser.result(node)
     values = attributes(node)
     if x is None or weight is None or y is None:
@@ -532,7 +532,7 @@ def _fuse_product(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | Non
     return made
 
 
-def _is_by_output(fuser: QdqFuser, node: onnx.NodeProto, weight: QuantisedTensor) -> bool:
+def _is_by_output(fuser: QdqFuser, node: NodeProto, weight: QuantisedTensor) -> bool:
     """Return whether a weight has a scale for each output of a product."""
     if node.op_type == "Conv":
         return weight.axis == 0
@@ -542,7 +542,7 @@ def _is_by_output(fuser: QdqFuser, node: onnx.NodeProto, weight: QuantisedTensor
     return rank > 1 and weight.axis % rank == rank - 1
 
 
-def _fuse_binary(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def _fuse_binary(fuser: QdqFuser, node: NodeProto) -> NodeProto | None:
     a, b, y = fuser.activation(node, 0), fuser.activation(node, 1), fuser.result(node)
     if a is None or b is None or y is None:
         return None
@@ -550,14 +550,14 @@ def _fuse_binary(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None
     return make_fused(_BINARY[node.op_type], inputs, node, y.name)
 
 
-def _fuse_unary(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def _fuse_unary(fuser: QdqFuser, node: NodeProto) -> NodeProto | None:
     x, y = fuser.activation(node, 0), fuser.result(node, clamps=False)
     if x is None or y is None:
         return None
     return make_fused(_UNARY[node.op_type], [*x.operands, y.scale, y.zero], node, y.name)
 
 
-def fuse_move(fuser: QdqFuser, node: onnx.NodeProto) -> onnx.NodeProto | None:
+def fuse_move(fuser: QdqFuser, node: NodeProto) -> NodeProto | None:
     """Move integers as they are, where scale and zero point stay."""
     x, y = fuser.activation(node, 0), fuser.result(node, clamps=False)
     if x is None or y is None or len(node.output) > 1:

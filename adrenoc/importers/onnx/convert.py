@@ -14,6 +14,7 @@ from typing import Any
 
 import onnx
 import tvm
+from onnx import NodeProto
 from tvm import relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map
 
@@ -101,7 +102,7 @@ class _Importer(ONNXGraphImporter):
         self.failures: list[Refused] = []
         self._graph = graph
         self._unique = UniqueNames()
-        self._current = onnx.NodeProto()
+        self._current = NodeProto()
 
     def _sanitize_name(self, name: str) -> str:
         taken = self._unique.take(name)
@@ -142,7 +143,7 @@ class _Importer(ONNXGraphImporter):
                 self.failures.append(Refused(node=node, reason=reason))
                 self._stand_in(node)
 
-    def _asks_for_data(self, node: onnx.NodeProto) -> bool:
+    def _asks_for_data(self, node: NodeProto) -> bool:
         """Return whether a node fills a shape that is computed: TVM says so in words of its own."""
         asked = self._nodes.get(node.input[0]) if node.op_type == "ConstantOfShape" else None
         return asked is not None and constant_value(asked) is None
@@ -188,7 +189,7 @@ class _Importer(ONNXGraphImporter):
                 f"{list(expected or ())}"
             )
 
-    def _stand_in(self, node: onnx.NodeProto) -> None:
+    def _stand_in(self, node: NodeProto) -> None:
         """Bind the outputs of a failed node to something of the right type, to go on."""
         for name in (name for name in node.output if name):
             known, shape = self._graph.types.get(name), self._graph.shape_of(name)

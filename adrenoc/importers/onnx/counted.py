@@ -22,7 +22,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import NodeProto, helper
 
 from adrenoc.importers.onnx.follow_axes import Visit, find_rule
 from adrenoc.importers.onnx.graph import (
@@ -47,10 +47,10 @@ _BY_ELEMENT = frozenset({
 # fmt: on
 
 Own = Mapping[str, Counted]
-Rule = Callable[[OnnxGraph, onnx.NodeProto, Own], "int | None"]
+Rule = Callable[[OnnxGraph, NodeProto, Own], "int | None"]
 
 
-def _follow_axis(graph: OnnxGraph, node: onnx.NodeProto) -> Counted | str:
+def _follow_axis(graph: OnnxGraph, node: NodeProto) -> Counted | str:
     """Return what the results of `node` are, or in words why they are nothing that can be had."""
     known = ((name, graph.counted.get(name)) for name in node.input)
     own = {name: counted for name, counted in known if counted is not None}
@@ -80,7 +80,7 @@ def _read_ints(graph: OnnxGraph, name: str) -> list[int] | None:
     return None if value is None else [int(v) for v in value.reshape(-1)]
 
 
-def _ints(graph: OnnxGraph, node: onnx.NodeProto, index: int, name: str) -> list[int] | None:
+def _ints(graph: OnnxGraph, node: NodeProto, index: int, name: str) -> list[int] | None:
     """Return integers that are a constant input in newer opsets, and an attribute in older ones."""
     if len(node.input) > index and node.input[index]:
         return _read_ints(graph, node.input[index])
@@ -88,7 +88,7 @@ def _ints(graph: OnnxGraph, node: onnx.NodeProto, index: int, name: str) -> list
     return None if given is None else [int(v) for v in given]
 
 
-def _follow_elements(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+def _follow_elements(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
     """Operands are aligned at the right; only counted ones may extend along the counted axis."""
     rank = len(_shape(graph, node.output[0]))
     aligned = {own[n].axis + rank - len(_shape(graph, n)) for n in node.input if n in own}
@@ -104,7 +104,7 @@ def _follow_elements(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | 
     return axis
 
 
-def _reshape(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+def _reshape(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
     """Return the axis has to stay whole, and the wanted shape has to leave its extent open."""
     wanted = _ints(graph, node, 1, "shape")
     before, after = _shape(graph, node.input[0]), _shape(graph, node.output[0])
@@ -119,7 +119,7 @@ def _reshape(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     return None
 
 
-def _slice(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+def _slice(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
     """Keep the axis where only its first entries are taken, which are the first that were found."""
     rank, axis = len(_shape(graph, node.input[0])), own[node.input[0]].axis
     starts, ends = _ints(graph, node, 1, "starts"), _ints(graph, node, 2, "ends")
@@ -138,14 +138,14 @@ def _slice(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     return axis
 
 
-def _gather_nd(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+def _gather_nd(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
     if node.input[0] in own or attributes(node).get("batch_dims", 0):
         return None
     axis = own[node.input[1]].axis
     return axis if axis < len(_shape(graph, node.input[1])) - 1 else None
 
 
-def _expand(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+def _expand(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
     """Return the axis keeps its extent, and the wanted shape leaves it to the data."""
     wanted = _ints(graph, node, 1, "shape")
     before, after = _shape(graph, node.input[0]), _shape(graph, node.output[0])
@@ -157,7 +157,7 @@ def _expand(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     return place if stated < 0 or wanted[stated] == 1 else None
 
 
-def _follow_one(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
+def _follow_one(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
     """Follow the axis of one operand, or the same of all parts of a Concat."""
     rule = find_rule(node.op_type)
     read = [at for at, name in enumerate(node.input) if name in own]
@@ -180,7 +180,7 @@ def _follow_one(graph: OnnxGraph, node: onnx.NodeProto, own: Own) -> int | None:
     return None if axis is None or _meets_entries(graph, node, own, axis) else axis
 
 
-def _meets_entries(graph: OnnxGraph, node: onnx.NodeProto, own: Own, axis: int) -> bool:
+def _meets_entries(graph: OnnxGraph, node: NodeProto, own: Own, axis: int) -> bool:
     """Return whether a batch or a bias of another operand has entries of its own along the axis."""
     rank = len(_shape(graph, node.output[0]))
     is_batch = node.op_type == "MatMul" and axis < rank - 2
@@ -205,7 +205,7 @@ COUNTS = ("NonMaxSuppression", "NonZero")
 _INDICES = {"Gather": 1, "GatherND": 1}
 
 
-def find_counted_inputs(graph: OnnxGraph, node: onnx.NodeProto) -> list[str]:
+def find_counted_inputs(graph: OnnxGraph, node: NodeProto) -> list[str]:
     """Return the counted tensors that a node reads, in its nested graphs too."""
     if not graph.counted:
         return []
@@ -213,7 +213,7 @@ def find_counted_inputs(graph: OnnxGraph, node: onnx.NodeProto) -> list[str]:
     return list(dict.fromkeys(name for name in read if graph.counted.get(name) is not None))
 
 
-def begin(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+def begin(graph: OnnxGraph, node: NodeProto) -> None:
     """Give the result of one of `COUNTS` as many entries as it may find, or note a refusal."""
     name = node.output[0]
     shape = _most_rows(graph, node) if node.op_type == "NonMaxSuppression" else _most(graph, node)
@@ -234,7 +234,7 @@ def begin(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     graph.log.add(name, f"gives {what}; those beyond the last found hold -1", reason)
 
 
-def is_one_picture(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+def is_one_picture(graph: OnnxGraph, node: NodeProto) -> bool:
     """Return whether a node finds which pictures are there, by a flag each, where there is one.
 
     So encoders of several pictures (Idefics3's, SmolVLM's: `pixel_values` of five axes) leave those
@@ -247,14 +247,14 @@ def is_one_picture(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     )
 
 
-def find_one(graph: OnnxGraph, node: onnx.NodeProto) -> np.ndarray:
+def find_one(graph: OnnxGraph, node: NodeProto) -> np.ndarray:
     """Return what such a node finds."""
     reason = "the encoder leaves pictures of zeros alone out, and one that is given is none"
     graph.log.add(node.output[0], "finds the one picture", reason)
     return np.zeros((1, 1), np.int64)
 
 
-def follow(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+def follow(graph: OnnxGraph, node: NodeProto) -> None:
     """Mark what `node` makes of counted tensors, or note why it cannot be had. Nodes that make
     missing indices harmless are put before it.  Its types are known already."""
     if first_output(node) in graph.counted:
@@ -321,7 +321,7 @@ def _missing(dtype: str, value: int) -> int:
     return int(np.iinfo(dtype).max) if dtype.startswith("uint") and value < 0 else value
 
 
-def scatter_found(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def scatter_found(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
     """Return what takes the place of a ScatterElements or ScatterND by counted indices, or None."""
     if node.op_type not in ("ScatterElements", "ScatterND") or len(node.input) < 3:
         return None
@@ -356,7 +356,7 @@ def scatter_found(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto
     ]
 
 
-def _most_rows(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None:
+def _most_rows(graph: OnnxGraph, node: NodeProto) -> tuple[int, ...] | None:
     scores = graph.shape_of(node.input[1])
     most = node.input[2] if len(node.input) > 2 else ""
     if scores is None or len(scores) != 3:
@@ -368,7 +368,7 @@ def _most_rows(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None
     return batch * classes * min(limit, boxes), 3
 
 
-def _most(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...] | None:
+def _most(graph: OnnxGraph, node: NodeProto) -> tuple[int, ...] | None:
     """Return the shape of NonZero's result where every element counts."""
     shape = graph.shape_of(node.input[0])
     return (len(shape), int(np.prod(shape))) if shape else None

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from adrenoc.importers.onnx.graph import Counted, OnnxGraph, attributes
 from adrenoc.importers.onnx.infer import NodeWriter
@@ -39,7 +39,7 @@ class _Extent:
     counted: Counted | None = None
 
 
-def state_shape(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+def state_shape(graph: OnnxGraph, node: NodeProto) -> None:
     """Give a Reshape or Expand of a counted tensor a constant shape, where that says the same."""
     if node.op_type not in ("Reshape", "Expand") or len(node.input) < 2:
         return
@@ -95,7 +95,7 @@ def _extents(graph: OnnxGraph, name: str) -> list[_Extent] | None:
     return rule(graph, node) if rule is not None else None
 
 
-def _shape(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
+def _shape(graph: OnnxGraph, node: NodeProto) -> list[_Extent] | None:
     shape, counted = graph.shape_of(node.input[0]), graph.counted.get(node.input[0])
     if shape is None:
         return None
@@ -106,11 +106,11 @@ def _shape(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
     return extents[slice(attrs.get("start", 0), attrs.get("end"))]
 
 
-def _same(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
+def _same(graph: OnnxGraph, node: NodeProto) -> list[_Extent] | None:
     return _extents(graph, node.input[0])
 
 
-def _concat(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
+def _concat(graph: OnnxGraph, node: NodeProto) -> list[_Extent] | None:
     made: list[_Extent] = []
     for name in node.input:
         part = _extents(graph, name)
@@ -120,7 +120,7 @@ def _concat(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
     return made
 
 
-def _gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
+def _gather(graph: OnnxGraph, node: NodeProto) -> list[_Extent] | None:
     indices, whole = graph.constants.get(node.input[1]), _extents(graph, node.input[0])
     if indices is None or whole is None:
         return None
@@ -130,7 +130,7 @@ def _gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
     return [whole[i] for i in picked]
 
 
-def _where(graph: OnnxGraph, node: onnx.NodeProto) -> list[_Extent] | None:
+def _where(graph: OnnxGraph, node: NodeProto) -> list[_Extent] | None:
     """Return what PyTorch expands by: Where(shape == -1, 1, shape), of a shape that has no -1."""
     shape, same = node.input[2], graph.find_maker(node.input[0])
     if same is None or same.op_type != "Equal" or shape not in same.input:
@@ -154,14 +154,14 @@ def _is_minus_one(graph: OnnxGraph, name: str) -> bool:
     return negated and any(f is not None and _is_of_ones(f) for f in filled)
 
 
-def _is_of_ones(node: onnx.NodeProto) -> bool:
+def _is_of_ones(node: NodeProto) -> bool:
     value = attributes(node).get("value")
     if node.op_type != "ConstantOfShape" or value is None:
         return False
     return bool((onnx.numpy_helper.to_array(value) == 1).all())
 
 
-_RULES: Mapping[str, Callable[[OnnxGraph, onnx.NodeProto], list[_Extent] | None]] = {
+_RULES: Mapping[str, Callable[[OnnxGraph, NodeProto], list[_Extent] | None]] = {
     "Cast": _same,
     "Concat": _concat,
     "Gather": _gather,
@@ -179,7 +179,7 @@ _KEEPS_ENTRIES = (*_KEEPS_PLACES, "Squeeze")
 _REPEATS = ("Expand", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze")
 
 
-def assign_masked(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def assign_masked(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
     """Return what takes the place of a ScatterND by the places of a mask, or None."""
     if node.op_type != "ScatterND" or attributes(node).get("reduction", b"none") != b"none":
         return None
@@ -195,9 +195,7 @@ def assign_masked(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto
     return _assign_each(graph, node, mask, values) if values and held == shape else None
 
 
-def _assign_one(
-    graph: OnnxGraph, node: onnx.NodeProto, mask: str, value: str
-) -> list[onnx.NodeProto]:
+def _assign_one(graph: OnnxGraph, node: NodeProto, mask: str, value: str) -> list[NodeProto]:
     """Assign a constant of one element wherever a mask of the first axes holds."""
     known, shape = graph.types[node.input[0]], graph.shape_of(mask) or ()
     prefix = f"{node.output[0]}/value/"
@@ -212,9 +210,7 @@ def _assign_one(
     ]
 
 
-def _assign_each(
-    graph: OnnxGraph, node: onnx.NodeProto, mask: str, values: str
-) -> list[onnx.NodeProto]:
+def _assign_each(graph: OnnxGraph, node: NodeProto, mask: str, values: str) -> list[NodeProto]:
     """Assign the k-th of some values to the k-th place of a mask of the data's own shape."""
     extents = graph.shape_of(node.input[0]) or ()
     count = math.prod(graph.shape_of(values) or ())
@@ -249,7 +245,7 @@ def _find_values(graph: OnnxGraph, updates: str, mask: str) -> str:
     return name if math.prod(shape) else ""
 
 
-def _keeps_order(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
+def _keeps_order(graph: OnnxGraph, node: NodeProto, mask: str) -> bool:
     """Return whether the entries of a node's result are those of its input, from the first on."""
     given = [graph.constants.get(name) for name in node.input]
 
@@ -265,7 +261,7 @@ def _keeps_order(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
     return node.op_type == "Expand" and _is_as_it_was(graph, node, mask)
 
 
-def _is_as_it_was(graph: OnnxGraph, node: onnx.NodeProto, mask: str) -> bool:
+def _is_as_it_was(graph: OnnxGraph, node: NodeProto, mask: str) -> bool:
     """Return whether an Expand to as many rows as places leaves its input, rows of that mask."""
     shape, counted = graph.shape_of(node.input[0]), graph.counted.get(node.input[0])
     if not shape or counted is None:
@@ -306,7 +302,7 @@ def _find_mask(graph: OnnxGraph, places: str) -> str:
     return source if columns == [(source, index) for index in range(rank)] else ""
 
 
-def _is_turned(node: onnx.NodeProto) -> bool:
+def _is_turned(node: NodeProto) -> bool:
     return bool(attributes(node).get("perm", [1, 0]) == [1, 0])
 
 
@@ -326,7 +322,7 @@ def _find_column(graph: OnnxGraph, name: str) -> tuple[str, int]:
     return "", 0
 
 
-def _read_column(graph: OnnxGraph, node: onnx.NodeProto, name: str) -> tuple[str, int]:
+def _read_column(graph: OnnxGraph, node: NodeProto, name: str) -> tuple[str, int]:
     turned, axis = graph.find_maker(node.input[0]), 0
     if turned is not None and turned.op_type == "Transpose" and _is_turned(turned):
         turned, axis = graph.find_maker(turned.input[0]), 1

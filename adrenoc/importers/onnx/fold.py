@@ -26,6 +26,7 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+from onnx import NodeProto
 
 from adrenoc.base.errors import ModelFormatError, ShapeError
 from adrenoc.base.host.memory import available_bytes
@@ -123,7 +124,7 @@ class ConstantBudget:
         """A constant of so many elements is there now."""
         self._left -= count
 
-    def excess(self, graph: OnnxGraph, node: onnx.NodeProto) -> str:
+    def excess(self, graph: OnnxGraph, node: NodeProto) -> str:
         """Return why what a node makes of constants is too much for one; empty where it is not."""
         most_grown = imported.MOST_GROWN
         sizes = {name: graph.constants[name].size for name in node.input if name}
@@ -141,7 +142,7 @@ class ConstantBudget:
             return self._weight_excess(node, count)
         return imported.too_much(count) if count > max(self._left, _FEW) else ""
 
-    def _weight_excess(self, node: onnx.NodeProto, count: float) -> str:
+    def _weight_excess(self, node: NodeProto, count: float) -> str:
         if not any(self._is_weight(name) for name in node.output):
             return imported.too_much(count)
         if count > self._weights:
@@ -171,7 +172,7 @@ class ConstantBudget:
         return False
 
 
-def make_filled(graph: OnnxGraph, node: onnx.NodeProto) -> np.ndarray | None:
+def make_filled(graph: OnnxGraph, node: NodeProto) -> np.ndarray | None:
     """Return a large constant of one number, which takes memory once it is copied; else None."""
     if node.op_type != "ConstantOfShape":
         return None
@@ -183,11 +184,11 @@ def make_filled(graph: OnnxGraph, node: onnx.NodeProto) -> np.ndarray | None:
     return np.broadcast_to(fill.reshape(-1)[0], extents)
 
 
-def _extents(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[int, ...]:
+def _extents(graph: OnnxGraph, node: NodeProto) -> tuple[int, ...]:
     return tuple(int(d) for d in graph.constants[node.input[0]].reshape(-1))
 
 
-def _count_elements(graph: OnnxGraph, node: onnx.NodeProto) -> int:
+def _count_elements(graph: OnnxGraph, node: NodeProto) -> int:
     """Return how many elements the largest result has, as far as it is known."""
     if node.op_type == "ConstantOfShape":
         return math.prod(_extents(graph, node))
@@ -213,7 +214,7 @@ _FOLDABLE = frozenset({
 })
 # fmt: on
 
-_Step = Callable[[onnx.NodeProto], list[onnx.NodeProto] | None]
+_Step = Callable[[NodeProto], list[NodeProto] | None]
 
 _NESTING = frozenset({"If", "Loop", "Scan"})
 
@@ -271,12 +272,12 @@ class _Folder:
         self._conditions = 0
         self.rewritten: Counter[tuple[str, str]] = Counter()
         """Domains and operators that were written by standard ones, and how often."""
-        self._selected: dict[str, onnx.NodeProto] = {}
+        self._selected: dict[str, NodeProto] = {}
         self._loops: dict[str, LoopState] = {}
         self._budget = ConstantBudget(graph)
         self._growth = Growth()
 
-    def visit(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    def visit(self, node: NodeProto) -> list[NodeProto]:
         """Fold, forward or keep `node`; return nodes that take its place and are to be visited."""
         for index, name in enumerate(node.input):
             node.input[index] = self._alias.get(name, name)
@@ -304,24 +305,24 @@ class _Folder:
             self.graph.nodes.append(node)
         return []
 
-    def _steps(self, node: onnx.NodeProto, *, counted: bool) -> tuple[_Step, ...]:
+    def _steps(self, node: NodeProto, *, counted: bool) -> tuple[_Step, ...]:
         if not is_standard(node):  # It may compute anything, whatever its name.
             return () if counted else (self._rewrite_contributed,)
         if counted:
             return (self._scatter, self._pass_on)
         return (self._replace, self._pass_on, self._compute)
 
-    def _rewrite_contributed(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _rewrite_contributed(self, node: NodeProto) -> list[NodeProto] | None:
         written = rewrite_contrib(self.graph, node)
         if written is not None:
             self.rewritten[node.domain or MICROSOFT, node.op_type] += 1
         return written
 
-    def _scatter(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _scatter(self, node: NodeProto) -> list[NodeProto] | None:
         assigned = assign_masked(self.graph, node)
         return scatter_found(self.graph, node) if assigned is None else assigned
 
-    def _replace(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _replace(self, node: NodeProto) -> list[NodeProto] | None:
         """Return other nodes that say the same, or None."""
         branching = self._selected.pop(first_output(node), None)
         unlike = can_select(self.graph, node) if branching is not None else ""
@@ -337,7 +338,7 @@ class _Folder:
         self._growth.add(written or ())
         return resolve_sequence(self.graph, node) if written is None else written
 
-    def _pass_on(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _pass_on(self, node: NodeProto) -> list[NodeProto] | None:
         source = self._find_forwarded(node)
         if source and node.output[0] not in self.graph.outputs:
             self._alias[node.output[0]] = source
@@ -346,7 +347,7 @@ class _Folder:
             return [onnx.helper.make_node("Identity", [source], [node.output[0]])]
         return None
 
-    def _compute(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _compute(self, node: NodeProto) -> list[NodeProto] | None:
         """Return an empty list where the node became constants."""
         graph = self.graph
         if node.op_type in ("Shape", "Size") and self._fold_shape(node):
@@ -366,7 +367,7 @@ class _Folder:
                 graph.refusals[first_output(node)], graph.vast = excess, True
         return None
 
-    def _find_forwarded(self, node: onnx.NodeProto) -> str:
+    def _find_forwarded(self, node: NodeProto) -> str:
         """Return the input that a node only passes on, or an empty string."""
         if len(node.output) > (2 if node.op_type == "Dropout" else 1):
             return ""
@@ -386,12 +387,12 @@ class _Folder:
         passes = alone or none or node.op_type == "Identity" or self._is_idle_cast(node)
         return str(node.input[0]) if passes else ""
 
-    def _is_idle_cast(self, node: onnx.NodeProto) -> bool:
+    def _is_idle_cast(self, node: NodeProto) -> bool:
         """Return whether a Cast is to what its operand is of."""
         known = self.graph.types.get(node.input[0]) if node.op_type == "Cast" else None
         return known is not None and known.element == attributes(node).get("to")
 
-    def _fold_shape(self, node: onnx.NodeProto) -> bool:
+    def _fold_shape(self, node: NodeProto) -> bool:
         shape = self.graph.shape_of(node.input[0])
         if shape is None:
             return False
@@ -404,7 +405,7 @@ class _Folder:
         self._set(node.output[0], value)
         return True
 
-    def _evaluate(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _evaluate(self, node: NodeProto) -> list[NodeProto] | None:
         """Return an empty list where the node became constants."""
         values, trouble = evaluate(self.graph, node)
         if trouble:
@@ -432,7 +433,7 @@ class _Folder:
             return False
         return math.prod(extent or 1 for extent in shape) <= MOST_ADDRESSED
 
-    def _set_empty(self, node: onnx.NodeProto) -> None:
+    def _set_empty(self, node: NodeProto) -> None:
         """What holds no element is known, whatever computes it, but where no window fits."""
         if node.op_type in _SLIDING and not self._is_empty(node.input[0]):
             shape = self.graph.types[node.output[0]].shape
@@ -446,7 +447,7 @@ class _Folder:
             if known is not None and known.shape is not None:
                 self._set(name, np.empty(known.shape, known.dtype))
 
-    def _write_out(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _write_out(self, node: NodeProto) -> list[NodeProto] | None:
         """Return what takes the place of If, Loop, Scan or Compress; None where it has to stay."""
         if node.op_type in _NESTING and self._growth.excess():
             self.graph.refusals.setdefault(first_output(node), self._growth.excess())
@@ -472,7 +473,7 @@ class _Folder:
             self.graph.log.add(node.output[0], taken, "the number of its iterations is known")
         return nodes
 
-    def _branches(self, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+    def _branches(self, node: NodeProto) -> list[NodeProto] | None:
         """Return an If without its nested graphs; None where it is refused."""
         prefix = f"{first_output(node)}/{self._inlined}/"
         self._inlined += 1
@@ -496,7 +497,7 @@ class _Folder:
         return nodes
 
 
-def evaluate(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[tuple[np.ndarray, ...] | None, str]:
+def evaluate(graph: OnnxGraph, node: NodeProto) -> tuple[tuple[np.ndarray, ...] | None, str]:
     """Return the values of a node whose inputs are all constants, None where nothing here
     can tell, and what the reference said where it failed. Raises ModelFormatError where neither the
     reference nor onnxruntime can, which has a reason to give."""
@@ -521,7 +522,7 @@ def evaluate(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[tuple[np.ndarray, 
 
 
 def _run_reference(
-    node: onnx.NodeProto, feeds: dict[str, np.ndarray], opset: int
+    node: NodeProto, feeds: dict[str, np.ndarray], opset: int
 ) -> tuple[np.ndarray, ...]:
     from onnx.reference import ReferenceEvaluator
 

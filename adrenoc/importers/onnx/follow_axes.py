@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import onnx
-from onnx import numpy_helper
+from onnx import NodeProto, numpy_helper
 
 from adrenoc.importers.onnx.graph import attributes
 
@@ -25,7 +25,7 @@ class Visit:
     """A node that reads a tensor as its input number `at`, of whose axes one is followed. `rank_of`
     tells how many axes a tensor has, `ints_of` the whole numbers of a constant."""
 
-    node: onnx.NodeProto
+    node: NodeProto
     at: int
     axis: int
     rank_of: Callable[[str], int | None]
@@ -265,7 +265,7 @@ def _ask_nodes(
     def ints_of(name: str) -> list[int] | None:
         return numpy_helper.to_array(stored[name]).reshape(-1).tolist() if name in stored else None
 
-    def visit(node: onnx.NodeProto) -> None:
+    def visit(node: NodeProto) -> None:
         rule = _RULES.get(node.op_type) or find_rule(node.op_type)
         if rule is None:
             return
@@ -278,7 +278,7 @@ def _ask_nodes(
                 for made in node.output if moved.axis is not None else ():
                     move(made, one, moved.axis or 0, moved.rank)
 
-    def walk(nodes: Iterable[onnx.NodeProto]) -> None:
+    def walk(nodes: Iterable[NodeProto]) -> None:
         for node in nodes:
             value = next((a.t for a in node.attribute if a.name == "value"), None)
             if node.op_type == "Constant" and value is not None:

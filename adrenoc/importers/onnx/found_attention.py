@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import onnx
+from onnx import NodeProto
 
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
 from adrenoc.importers.onnx.probe import BATCHED, Chain, FoundLatent, LatentFinder, collect_chain
@@ -52,12 +52,12 @@ class ScoreReader:
     """Scales, caps and masks between a product and its softmax."""
 
     graph: OnnxGraph
-    makers: Mapping[str, onnx.NodeProto]
+    makers: Mapping[str, NodeProto]
     scale: float = 1.0
     cap: float = 0.0
     masks: list[FoundMask] = field(default_factory=list)
 
-    def read(self, name: str) -> onnx.NodeProto | None:
+    def read(self, name: str) -> NodeProto | None:
         """Follow a tensor back to the product of queries and keys."""
         for _ in range(MOST_STEPS):
             node = self.makers.get(name)
@@ -85,7 +85,7 @@ class ScoreReader:
                 return None
         return None
 
-    def _mask_before(self, node: onnx.NodeProto) -> str:
+    def _mask_before(self, node: NodeProto) -> str:
         """Return the scores that a node masks or bounds from far below; else empty."""
         constants = self.graph.constants
         if self.cap:  # what is added before the bound is bounded too
@@ -111,7 +111,7 @@ class ScoreReader:
         return ""
 
 
-def _parts_heads(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+def _parts_heads(graph: OnnxGraph, node: NodeProto) -> bool:
     """Return whether a Reshape parts or joins batch and heads, and leaves the rest alone."""
     if node.op_type != "Reshape":
         return False
@@ -119,7 +119,7 @@ def _parts_heads(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     return before is not None and after is not None and before[-2:] == after[-2:]
 
 
-def _scalar_factor(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, float] | None:
+def _scalar_factor(graph: OnnxGraph, node: NodeProto) -> tuple[str, float] | None:
     """Return the tensor that a node multiplies by one number, and the number."""
     if node.op_type not in ("Mul", "Div") or len(node.input) != 2:
         return None
@@ -280,7 +280,7 @@ class AttentionFinder:
                 return str(node.input[at - 3])
         return ""
 
-    def _of_softmax(self, softmax: onnx.NodeProto) -> FoundAttention | None:
+    def _of_softmax(self, softmax: NodeProto) -> FoundAttention | None:
         axis = attributes(softmax).get("axis", -1)
         shape = self.graph.shape_of(softmax.input[0])
         if shape is None or axis not in (-1, len(shape) - 1):
@@ -337,7 +337,7 @@ class AttentionFinder:
             return name, None
         return str(node.input[0]), of_tokens[:, 0].astype(np.float32)
 
-    def _find_mix(self, softmax: onnx.NodeProto, *, sunk: bool) -> onnx.NodeProto | None:
+    def _find_mix(self, softmax: NodeProto, *, sunk: bool) -> NodeProto | None:
         """Return the product of the weights and the values; where `sunk` one weight is cut off."""
         name = softmax.output[0]
         for _ in range(MOST_STEPS):
@@ -362,7 +362,7 @@ class AttentionFinder:
             name = node.output[0]
         return None
 
-    def _drops_last(self, node: onnx.NodeProto) -> bool:
+    def _drops_last(self, node: NodeProto) -> bool:
         """Return whether a Slice leaves all but the last number of each row."""
         before, after = (self.graph.shape_of(n) for n in (node.input[0], node.output[0]))
         if node.op_type != "Slice" or before is None or after is None:
@@ -379,7 +379,7 @@ class AttentionFinder:
         apart = str(readers[0].output[0])
         return apart if len(self.graph.shape_of(apart) or ()) == BATCHED else name
 
-    def _of_node(self, node: onnx.NodeProto) -> FoundAttention | None:
+    def _of_node(self, node: NodeProto) -> FoundAttention | None:
         """Return the standard's own operator, on heads that are apart."""
         own = attributes(node)
         plain = {"qk_matmul_output_mode": 0, "softmax_precision": 1}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import NodeProto, helper, numpy_helper
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import ModelFormatError, RefusedError
@@ -78,7 +78,7 @@ class OnnxGraph:
     takes; with `vast` some constant is refused for its size, and nothing more may be made of the
     others; `log` holds what was decided on the way."""
 
-    nodes: list[onnx.NodeProto]
+    nodes: list[NodeProto]
     inputs: list[TensorSpec]
     outputs: list[str]
     opset: int
@@ -104,13 +104,13 @@ class OnnxGraph:
         known = self.types.get(name)
         return None if known is None else known.shape
 
-    def makers(self) -> dict[str, onnx.NodeProto]:
+    def makers(self) -> dict[str, NodeProto]:
         """Return the node that makes each tensor."""
         return {name: node for node in self.nodes for name in node.output if name}
 
-    def readers(self) -> dict[str, list[onnx.NodeProto]]:
+    def readers(self) -> dict[str, list[NodeProto]]:
         """Return the nodes that read each tensor, once each."""
-        found: dict[str, list[onnx.NodeProto]] = {}
+        found: dict[str, list[NodeProto]] = {}
         for node in self.nodes:
             for name in dict.fromkeys(name for name in node.input if name):
                 found.setdefault(name, []).append(node)
@@ -120,7 +120,7 @@ class OnnxGraph:
         """Return how often each tensor is read, as an output of the model too."""
         return Counter([*self.outputs, *(name for node in self.nodes for name in node.input)])
 
-    def find_maker(self, name: str) -> onnx.NodeProto | None:
+    def find_maker(self, name: str) -> NodeProto | None:
         """Return the node that makes a tensor, of those that are there so far."""
         return next((node for node in reversed(self.nodes) if name in node.output), None)
 
@@ -194,13 +194,13 @@ def sort_nodes(graph: onnx.GraphProto) -> bool:
     except graphlib.CycleError:  # who reads what nothing before it makes is refused by name
         return was_not
     nodes = [graph.node[i] for i in order]
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies)
     return True
 
 
-def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """Yield all nodes, those of nested graphs (If, Loop) included."""
     for node in nodes:
         yield node
@@ -208,7 +208,7 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             yield from all_nodes(graph.node)
 
 
-def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+def inner_graphs(node: NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the graphs that a node (If, Loop) holds."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
@@ -216,36 +216,36 @@ def inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         yield from attribute.graphs
 
 
-def copy_node(node: onnx.NodeProto) -> onnx.NodeProto:
+def copy_node(node: NodeProto) -> NodeProto:
     """Return the node with memory of its own: a part of a message keeps all of it, weights too."""
-    copy = onnx.NodeProto()
+    copy = NodeProto()
     copy.CopyFrom(node)
     return copy
 
 
-def is_standard(node: onnx.NodeProto) -> bool:
+def is_standard(node: NodeProto) -> bool:
     """Return whether the operator is the one that the ONNX standard has by this name."""
     return node.domain in STANDARD_DOMAINS
 
 
-def attributes(node: onnx.NodeProto) -> dict[str, Any]:
+def attributes(node: NodeProto) -> dict[str, Any]:
     """Return the attributes of a node as Python values."""
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
-def first_output(node: onnx.NodeProto) -> str:
+def first_output(node: NodeProto) -> str:
     """Return the first output that has a name, or an empty string."""
     return next((str(name) for name in node.output if name), "")
 
 
-def node_label(node: onnx.NodeProto) -> str:
+def node_label(node: NodeProto) -> str:
     """Return how a message names a node: by its name, or by its output where it has none."""
     output = first_output(node) or "?"
     return f"'{node.name}'" if node.name else f"the node of '{output}'"
 
 
 def make_model(
-    node: onnx.NodeProto,
+    node: NodeProto,
     types: Mapping[str, TensorType],
     stored: Mapping[str, np.ndarray],
     opset: int,
@@ -275,7 +275,7 @@ _COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqu
 
 def find_switches(
     condition: str,
-    makers: Mapping[str, onnx.NodeProto],
+    makers: Mapping[str, NodeProto],
     inputs: Collection[str],
     value_of: Callable[[str], np.ndarray | None],
 ) -> dict[str, str]:
@@ -339,8 +339,8 @@ def _is_one(value: onnx.ValueInfoProto) -> bool:
 
 
 def _compared(
-    node: onnx.NodeProto,
-    makers: Mapping[str, onnx.NodeProto],
+    node: NodeProto,
+    makers: Mapping[str, NodeProto],
     inputs: Collection[str],
     value_of: Callable[[str], np.ndarray | None],
 ) -> dict[str, str]:
@@ -353,7 +353,7 @@ def _compared(
     return {}
 
 
-def _behind(name: str, makers: Mapping[str, onnx.NodeProto], inputs: Collection[str]) -> str:
+def _behind(name: str, makers: Mapping[str, NodeProto], inputs: Collection[str]) -> str:
     """Return what a tensor is a copy of, in another type or shape."""
     while name not in inputs and (maker := makers.get(name)) is not None:
         if maker.op_type not in ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"):
@@ -377,10 +377,10 @@ class UnknownTypeError(RefusedError):
 class Writer:
     """Collects the nodes that take the place of one; names are unique by its output."""
 
-    def __init__(self, node: onnx.NodeProto, graph: OnnxGraph) -> None:
+    def __init__(self, node: NodeProto, graph: OnnxGraph) -> None:
         self.node, self.opset = node, graph.opset
         self.attrs: dict[str, Any] = attributes(node)
-        self.nodes: list[onnx.NodeProto] = []
+        self.nodes: list[NodeProto] = []
         self._graph = graph
         self._prefix = f"{next(name for name in node.output if name)}/{node.op_type}/"
         self._constants = 0

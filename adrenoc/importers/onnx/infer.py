@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import NodeProto, numpy_helper
 
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.base.host.extras import import_onnxruntime, runtime_errors
@@ -44,7 +44,7 @@ class Opinion:
     refusal: str = ""
 
 
-def compute_node(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: int) -> Opinion:
+def compute_node(node: NodeProto, feeds: Mapping[str, np.ndarray], opset: int) -> Opinion:
     """Return the results of a node on constants."""
     types = {
         name: TensorType(
@@ -56,7 +56,7 @@ def compute_node(node: onnx.NodeProto, feeds: Mapping[str, np.ndarray], opset: i
 
 
 def _ask(
-    node: onnx.NodeProto,
+    node: NodeProto,
     types: Mapping[str, TensorType],
     known: Mapping[str, np.ndarray],
     opset: int,
@@ -152,7 +152,7 @@ _NEEDS_A_TYPE = frozenset({"EyeLike", "RegexFullMatch"})
 an outer tensor which a nested graph reads.  Source: onnx 1.23, all operators tried."""
 
 
-def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+def infer_types(graph: OnnxGraph, node: NodeProto) -> None:
     """Find the types of the results of `node` from those of its inputs, as far as they are known.
     Raises ModelFormatError where the node contradicts the types of its inputs."""
     if node.domain not in STANDARD_DOMAINS:
@@ -199,7 +199,7 @@ def infer_types(graph: OnnxGraph, node: onnx.NodeProto) -> None:
     _complete(graph, node)
 
 
-def _ends_the_process(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+def _ends_the_process(graph: OnnxGraph, node: NodeProto) -> bool:
     """Return whether inference aborts on a node, as it does on some extents below zero."""
     if any(min(graph.types[n].shape or (), default=0) < 0 for n in node.input if n in graph.types):
         return True  # What has such an extent is refused by name.
@@ -208,7 +208,7 @@ def _ends_the_process(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     return node.op_type not in _NEEDS_A_TYPE and not inner.isdisjoint(_NEEDS_A_TYPE)
 
 
-def _misfit(graph: OnnxGraph, node: onnx.NodeProto, error: Exception) -> ModelFormatError:
+def _misfit(graph: OnnxGraph, node: NodeProto, error: Exception) -> ModelFormatError:
     seen = ", ".join(
         f"'{n}' {list(graph.types[n].shape or ())}" for n in node.input if n in graph.types
     )
@@ -218,7 +218,7 @@ def _misfit(graph: OnnxGraph, node: onnx.NodeProto, error: Exception) -> ModelFo
     )
 
 
-def _take_second_opinion(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+def _take_second_opinion(graph: OnnxGraph, node: NodeProto) -> bool:
     """Return whether onnxruntime finds, and notes, the types of a node that inference refuses."""
     names = [name for name in node.input if name]
     if not all(name in graph.types for name in names) or any(
@@ -234,7 +234,7 @@ def _take_second_opinion(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
     return True
 
 
-def _complete(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+def _complete(graph: OnnxGraph, node: NodeProto) -> None:
     """Add what inference overlooks."""
     name = node.output[0]
     result = graph.types.get(name)
@@ -261,7 +261,7 @@ def scaled_extent(extent: int, factor: float) -> int:
 
 
 def _resized_type(
-    graph: OnnxGraph, node: onnx.NodeProto, source: TensorType, inferred: TensorType
+    graph: OnnxGraph, node: NodeProto, source: TensorType, inferred: TensorType
 ) -> TensorType:
     """Return the type of what is resized by factors: inference multiplies them in doubles."""
     at = 1 if len(node.input) == 2 else 2
@@ -281,7 +281,7 @@ def _resized_type(
     return TensorType(element=inferred.element, shape=tuple(shape))
 
 
-def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> TensorType:
+def _stft_type(graph: OnnxGraph, node: NodeProto, inferred: TensorType) -> TensorType:
     """Return an STFT's type: inference overlooks that half of the frequencies is the default."""
     if inferred.shape is None or not attributes(node).get("onesided", 1):
         return inferred
@@ -292,7 +292,7 @@ def _stft_type(graph: OnnxGraph, node: onnx.NodeProto, inferred: TensorType) -> 
     return TensorType(element=inferred.element, shape=shape)
 
 
-def _schema_opset(graph: OnnxGraph, node: onnx.NodeProto) -> int:
+def _schema_opset(graph: OnnxGraph, node: NodeProto) -> int:
     """Return the opset whose shape inference to ask.
 
     Optimised models hold norms that are newer than their opset, which onnxruntime always had.
@@ -308,7 +308,7 @@ def _schema_opset(graph: OnnxGraph, node: onnx.NodeProto) -> int:
     return max(graph.opset, FIRST_OPSETS.get(node.op_type, 0))
 
 
-def _small(graph: OnnxGraph, node: onnx.NodeProto) -> Mapping[str, np.ndarray]:
+def _small(graph: OnnxGraph, node: NodeProto) -> Mapping[str, np.ndarray]:
     constants = graph.constants
     return {
         n: constants[n]

@@ -25,8 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from adrenoc.base.errors import RefusedError, UnsupportedOperatorError
 from adrenoc.base.text.spelling import list_first, list_names
@@ -46,7 +45,7 @@ from adrenoc.importers.onnx.refusals import AS_IT_IS, NotCovered
 
 
 def _read_latent(
-    nodes: list[onnx.NodeProto], tables: PositionTables, one: FoundAttention
+    nodes: list[NodeProto], tables: PositionTables, one: FoundAttention
 ) -> tuple[str, str]:
     """Return what looks for rows in place of queries [1, heads, tokens, numbers], and new rows."""
     assert one.latent is not None
@@ -65,11 +64,11 @@ def _read_latent(
 
 
 def _hand_out_latent(
-    nodes: list[onnx.NodeProto],
+    nodes: list[NodeProto],
     tables: PositionTables,
     one: FoundAttention,
     mixed: str,
-    reshape: Callable[..., onnx.NodeProto],
+    reshape: Callable[..., NodeProto],
 ) -> None:
     """Write the result of each head out of the rows that it mixed."""
     assert one.latent is not None
@@ -214,7 +213,7 @@ class _Joiner:
             one.masks, causal=one.causal, before=one.before, shifted=one.sinks is None
         )
         self.windows.append(window)
-        nodes: list[onnx.NodeProto] = []
+        nodes: list[NodeProto] = []
         if one.latent is None:
             q, (k, v) = one.query, (one.keys.new, one.values.new)
             _, kept, _, head = self.graph.shape_of(one.keys.past) or (0, 0, 0, 0)
@@ -266,7 +265,7 @@ class _Joiner:
             self._hand_out(nodes, one.out, mixed, heads, head)
         self._insert(nodes, one)
 
-    def _insert(self, nodes: list[onnx.NodeProto], one: FoundAttention) -> None:
+    def _insert(self, nodes: list[NodeProto], one: FoundAttention) -> None:
         """Put nodes where the attention stood, without those that made what they make."""
         made = {name for node in nodes for name in node.output}
         at = next(i for i, n in enumerate(self.graph.nodes) if one.out in n.output)
@@ -291,7 +290,7 @@ class _Joiner:
 
     # Tensors of one row a token
 
-    def _rows(self, nodes: list[onnx.NodeProto], name: str) -> str:
+    def _rows(self, nodes: list[NodeProto], name: str) -> str:
         """Return [1, heads, tokens, head], or that without batch, as [1, tokens, heads * head]."""
         heads, head = self._heads(name)
         turn = self._turn_of(name)
@@ -318,7 +317,7 @@ class _Joiner:
         return [0, 2, 1, 3] if batched else [1, 0, 2]
 
     def _hand_out(
-        self, nodes: list[onnx.NodeProto], out: str, mixed: str, heads: int, head: int
+        self, nodes: list[NodeProto], out: str, mixed: str, heads: int, head: int
     ) -> None:
         """Write the result with heads apart, as the graph reads it."""
         readers = self.finder.readers.get(out, [])
@@ -333,14 +332,14 @@ class _Joiner:
         nodes.append(self._reshape(mixed, name, *apart))
         nodes.append(helper.make_node("Transpose", [name], [out], perm=turn))
 
-    def _reshape(self, x: str, out: str, *shape: int) -> onnx.NodeProto:
+    def _reshape(self, x: str, out: str, *shape: int) -> NodeProto:
         return helper.make_node(
             "Reshape", [x, self.tables.write_constant(np.array(shape, np.int64))], [out]
         )
 
     def _rotate(
         self,
-        nodes: list[onnx.NodeProto],
+        nodes: list[NodeProto],
         rotation: FoundRotation,
         tables: tuple[str, str, int, bool] | None,
     ) -> str:

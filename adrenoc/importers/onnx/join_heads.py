@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
+from onnx import NodeProto, helper
 
 from adrenoc.base.files.spill import spill
 from adrenoc.importers.onnx.graph import OnnxGraph, attributes, is_standard
@@ -58,7 +57,7 @@ def join_norms(graph: OnnxGraph) -> None:
         graph.log.add(f"{count} norms", "are one operator each", reason)
 
 
-def _find_norm(graph: OnnxGraph, node: onnx.NodeProto) -> tuple[str, str, float] | None:
+def _find_norm(graph: OnnxGraph, node: NodeProto) -> tuple[str, str, float] | None:
     """Return what the norm reads whose last product a node is, its gains, which are constants, and
     what it adds to the mean; None where it is none."""
     gains = [n for n in node.input if n in graph.constants and graph.constants[n].ndim == 1]
@@ -89,7 +88,7 @@ _FLAT = ("Add", "MatMul", "Split")
 """What makes tensors of the axes batch, token and channel, beside the product of few bits."""
 
 
-def join_heads(graph: OnnxGraph, attentions: list[onnx.NodeProto]) -> None:
+def join_heads(graph: OnnxGraph, attentions: list[NodeProto]) -> None:
     """Change `attentions` (GroupQueryAttention), in place, and what stands before them."""
     joiner = _Joiner(graph)
     for node in attentions:
@@ -113,7 +112,7 @@ class _Joiner:
         """Nodes, by identity."""
         self.norms = self.products = 0
 
-    def take_norms(self, attention: onnx.NodeProto) -> None:
+    def take_norms(self, attention: NodeProto) -> None:
         """Let an attention compute the norms of its queries' and its keys' heads."""
         size = self._head(attention)
         found = [self._norm_of(name, size) for name in attention.input[:2]]
@@ -129,7 +128,7 @@ class _Joiner:
         attention.attribute.append(helper.make_attribute(_EPSILON, _epsilon(chains[0][1])))
         self.norms += len(chains)
 
-    def pack_products(self, attention: onnx.NodeProto) -> None:
+    def pack_products(self, attention: NodeProto) -> None:
         """Compute queries, keys and values by one product, where three read the same."""
         found = [read_projection(self._graph, self._alone, name) for name in attention.input[:3]]
         parts = [part for part in found if part is not None]
@@ -146,7 +145,7 @@ class _Joiner:
         _set_inputs(attention, [joined[-1].output[0], "", "", *attention.input[3:]])
         self.products += len(parts)
 
-    def read_packed(self, attention: onnx.NodeProto) -> None:
+    def read_packed(self, attention: NodeProto) -> None:
         """Read queries, keys and values from the tensor that they are split from."""
         split = self._makers.get(attention.input[0])
         if split is None or split.op_type != "Split" or not attention.input[1]:
@@ -166,11 +165,9 @@ class _Joiner:
         _set_inputs(attention, [split.input[0], "", "", *attention.input[3:]])
         self._drop(split)
 
-    def _norm_of(
-        self, name: str, size: int
-    ) -> tuple[onnx.NodeProto, onnx.NodeProto, onnx.NodeProto] | None:
+    def _norm_of(self, name: str, size: int) -> tuple[NodeProto, NodeProto, NodeProto] | None:
         """Return Reshape, norm, Reshape, where these are what makes a tensor."""
-        chain: list[onnx.NodeProto] = []
+        chain: list[NodeProto] = []
         for op in ("Reshape", NORM, "Reshape"):
             node = self._alone(name)
             if node is None or node.op_type != op:
@@ -192,12 +189,12 @@ class _Joiner:
         flat = maker.op_type in (*_FLAT, *OF_FEW_BITS)
         return (apart, norm, whole) if same and last and flat else None
 
-    def _alone(self, name: str) -> onnx.NodeProto | None:
+    def _alone(self, name: str) -> NodeProto | None:
         """Return what makes a tensor that has one reader."""
         node = self._makers.get(name)
         return node if node is not None and self._readers[name] == 1 else None
 
-    def _head(self, attention: onnx.NodeProto) -> int:
+    def _head(self, attention: NodeProto) -> int:
         """Return numbers of a head, 0 where nobody knows."""
         past = attention.input[_PAST]
         shape = self._graph.shape_of(past)
@@ -205,19 +202,19 @@ class _Joiner:
             return 0
         return head_of(shape[3], NIBBLE if self._graph.types[past].dtype == "uint8" else 0)
 
-    def _drop(self, *nodes: onnx.NodeProto) -> None:
+    def _drop(self, *nodes: NodeProto) -> None:
         self.gone.update(id(node) for node in nodes)
 
 
-def _epsilon(norm: onnx.NodeProto) -> float:
+def _epsilon(norm: NodeProto) -> float:
     return float(attributes(norm).get("epsilon", 1e-5))
 
 
-def _number(node: onnx.NodeProto, name: str) -> int:
+def _number(node: NodeProto, name: str) -> int:
     return int(attributes(node).get(name, 0))
 
 
-def _set_inputs(node: onnx.NodeProto, inputs: list[str]) -> None:
+def _set_inputs(node: NodeProto, inputs: list[str]) -> None:
     changed: Any = node.input
     del changed[:]
     changed.extend(inputs)
@@ -230,7 +227,7 @@ _SAME_ATTRIBUTES = ("K", "bits", "block_size", "weight_prepacked", "block", "zer
 _BIAS = 5
 """Input of MatMulNBits."""
 
-MakerOf = Callable[[str], onnx.NodeProto | None]
+MakerOf = Callable[[str], NodeProto | None]
 """What makes a tensor that nothing else reads; None of others."""
 
 
@@ -238,11 +235,11 @@ MakerOf = Callable[[str], onnx.NodeProto | None]
 class Projection:
     """A product by constants, and the bias behind it; `nodes` are what makes them."""
 
-    product: onnx.NodeProto
+    product: NodeProto
     operands: Mapping[int, np.ndarray]
     """Constants by position, but for a bias."""
     bias: np.ndarray | None
-    nodes: tuple[onnx.NodeProto, ...]
+    nodes: tuple[NodeProto, ...]
 
     @property
     def width(self) -> int:
@@ -264,7 +261,7 @@ class Projection:
 def read_projection(graph: OnnxGraph, maker_of: MakerOf, name: str) -> Projection | None:
     """Return the product that makes a tensor, or makes it but for a bias; None where none does."""
     constants, node = graph.constants, maker_of(name)
-    nodes: tuple[onnx.NodeProto, ...] = ()
+    nodes: tuple[NodeProto, ...] = ()
     bias = None
     if node is not None and node.op_type == "Add" and len(node.input) == 2:
         held = [n for n in node.input if n in constants]
@@ -286,7 +283,7 @@ def read_projection(graph: OnnxGraph, maker_of: MakerOf, name: str) -> Projectio
     return found if plain or node.op_type in OF_FEW_BITS else None
 
 
-def join_projections(graph: OnnxGraph, parts: Sequence[Projection]) -> list[onnx.NodeProto] | None:
+def join_projections(graph: OnnxGraph, parts: Sequence[Projection]) -> list[NodeProto] | None:
     """Return the nodes that compute `parts` beside each other, the last of all; None: not alike."""
     joined = _join_operands(parts)
     if len({part.kind for part in parts}) > 1 or joined is None:

@@ -30,8 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
+from onnx import NodeProto, helper
 
 from adrenoc.base.errors import (
     ModelFormatError,
@@ -154,10 +153,10 @@ _SAME_NUMBERS = ("Cast", "Identity", "Reshape", "Unsqueeze")
 _ROTATES = ("do_rotary", "rotary_interleaved")
 
 
-def join_rotations(graph: OnnxGraph, attentions: list[onnx.NodeProto], positions: str) -> None:
+def join_rotations(graph: OnnxGraph, attentions: list[NodeProto], positions: str) -> None:
     """Change, in place, `attentions` that number their rows as `positions` does."""
     makers, readers = graph.makers(), graph.count_reads()
-    joined: list[onnx.NodeProto] = []
+    joined: list[NodeProto] = []
     for node in attentions:
         if len(node.input) > _POSITIONS_AT and _is_same(makers, node.input[9], positions):
             node.input[_POSITIONS_AT] = ""
@@ -186,7 +185,7 @@ def join_rotations(graph: OnnxGraph, attentions: list[onnx.NodeProto], positions
             graph.log.add(f"{count} rotations", taken, reason)
 
 
-def _is_same(makers: Mapping[str, onnx.NodeProto], name: str, positions: str) -> bool:
+def _is_same(makers: Mapping[str, NodeProto], name: str, positions: str) -> bool:
     while name != positions:
         node = makers.get(name)
         if node is None or node.op_type not in _SAME_NUMBERS:
@@ -197,9 +196,9 @@ def _is_same(makers: Mapping[str, onnx.NodeProto], name: str, positions: str) ->
 
 def _fit(
     graph: OnnxGraph,
-    attention: onnx.NodeProto,
-    rotations: list[onnx.NodeProto],
-    makers: Mapping[str, onnx.NodeProto],
+    attention: NodeProto,
+    rotations: list[NodeProto],
+    makers: Mapping[str, NodeProto],
     positions: str,
 ) -> bool:
     """Return whether an attention can rotate in place of nodes for its queries and its keys."""
@@ -234,7 +233,7 @@ def _rotates_heads(kind: Mapping[str, Any], heads: Any, head: int, rotated: int)
     return count == heads if count else head == rotated
 
 
-def _join(attention: onnx.NodeProto, rotations: list[onnx.NodeProto]) -> None:
+def _join(attention: NodeProto, rotations: list[NodeProto]) -> None:
     first = rotations[0]
     inputs = [*attention.input, *[""] * (9 - len(attention.input))]
     inputs[:2] = [node.input[0] for node in rotations]
@@ -287,7 +286,7 @@ def join_biases(
     graph.log.add(f"{len(biased)} attention biases", taken, reason)
 
 
-def _join_bias(graph: OnnxGraph, reader: RowReader, node: onnx.NodeProto) -> None:
+def _join_bias(graph: OnnxGraph, reader: RowReader, node: NodeProto) -> None:
     own, name = attributes(node), node.input[BIAS]
     sunk = own.get("smooth_softmax", 0) == 1 or any(node.input[SINKS : SINKS + 1])
     mask = FoundMask(name=name)
@@ -462,7 +461,7 @@ class PositionTables:
         graph.drop_unused()
         hanging = self.prober.find_hanging(graph.constants)
         later = self.prober.values(hanging, self.tokens, self.pasts[1]) if hanging else {}
-        nodes: list[onnx.NodeProto] = []
+        nodes: list[NodeProto] = []
         odd = []
         for name in hanging:
             held = graph.constants[name]
@@ -484,7 +483,7 @@ class PositionTables:
             )
         graph.nodes = [*nodes, *graph.nodes]
 
-    def _read_at_positions(self, name: str, nodes: list[onnx.NodeProto]) -> str:
+    def _read_at_positions(self, name: str, nodes: list[NodeProto]) -> str:
         """Write into `nodes` what reads a constant's table; empty where it has none."""
         flat = self.write_constant(np.array([self.tokens], np.int64))
         index, read = self.name("positions"), self.name("at positions")

@@ -30,8 +30,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
+from onnx import NodeProto, helper
 
 from adrenoc.base.errors import RefusedError
 from adrenoc.importers.onnx.graph import (
@@ -225,8 +224,8 @@ def keep_block_weights(graph: OnnxGraph) -> None:
 
 
 def _keep_codes(
-    graph: OnnxGraph, makers: Mapping[str, onnx.NodeProto], node: onnx.NodeProto
-) -> onnx.NodeProto | None:
+    graph: OnnxGraph, makers: Mapping[str, NodeProto], node: NodeProto
+) -> NodeProto | None:
     """Return a product whose weights are opened in blocks as the operator of weights in few bits,
     with zero points as numbers; None for any other node."""
     opened, turned = _opening(makers, node)
@@ -269,9 +268,7 @@ def _keep_codes(
     )
 
 
-def _opening(
-    makers: Mapping[str, onnx.NodeProto], node: onnx.NodeProto
-) -> tuple[onnx.NodeProto | None, bool]:
+def _opening(makers: Mapping[str, NodeProto], node: NodeProto) -> tuple[NodeProto | None, bool]:
     """Return what opens the weights of a product, and whether they are turned then."""
     opened, turned = None, False
     if node.op_type == "MatMul" and is_standard(node):
@@ -283,7 +280,7 @@ def _opening(
     return (opened if known else None), turned
 
 
-def _value(graph: OnnxGraph, makers: Mapping[str, onnx.NodeProto], name: str) -> np.ndarray | None:
+def _value(graph: OnnxGraph, makers: Mapping[str, NodeProto], name: str) -> np.ndarray | None:
     """Return a constant, of an initialiser or of a node."""
     if name in graph.constants:
         return graph.constants[name]

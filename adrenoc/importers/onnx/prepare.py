@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import (
+    NodeProto,
     TensorProto,
     checker,
     compose,
@@ -202,11 +203,11 @@ def _check_sizes(model: onnx.ModelProto) -> None:
         )
 
 
-def _size(nodes: Iterable[onnx.NodeProto], sizes: dict[Key, int]) -> int:
+def _size(nodes: Iterable[NodeProto], sizes: dict[Key, int]) -> int:
     return sum(sizes.get(_key(node), 1) for node in all_nodes(nodes))
 
 
-def _key(node: onnx.NodeProto) -> Key:
+def _key(node: NodeProto) -> Key:
     return (node.domain, node.op_type, node.overload)
 
 
@@ -232,7 +233,7 @@ def take_past_branch(graph: OnnxGraph) -> None:
 def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str, int]:
     """Replace, in place, nodes of `op_types` that have a function body; count them by type."""
     expanded: Counter[str] = Counter()
-    nodes: list[onnx.NodeProto] = []
+    nodes: list[NodeProto] = []
     for node in graph.nodes:
         # Whether a norm also gives the mean and the deviation, which no norm kernel does.
         wanted = is_standard(node) and (
@@ -246,20 +247,20 @@ def expand_standard_functions(graph: OnnxGraph, op_types: Set[str]) -> dict[str,
     return dict(expanded)
 
 
-def is_defined(graph: OnnxGraph, node: onnx.NodeProto) -> bool:
+def is_defined(graph: OnnxGraph, node: NodeProto) -> bool:
     """Return whether the standard defines a node by other operators, in the file's version."""
     schema = _schema(graph, node)
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def _schema(graph: OnnxGraph, node: onnx.NodeProto) -> onnx.defs.OpSchema | None:
+def _schema(graph: OnnxGraph, node: NodeProto) -> onnx.defs.OpSchema | None:
     try:
         return onnx.defs.get_schema(node.op_type, graph.opset, "") if is_standard(node) else None
     except onnx.defs.SchemaError:
         return None
 
 
-def _expand(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+def _expand(graph: OnnxGraph, node: NodeProto) -> list[NodeProto]:
     """Return the nodes that the standard defines a node by; none where it does not."""
     schema, types = _schema(graph, node), graph.types
     is_known = all(name in types for name in node.input if name)

@@ -20,6 +20,7 @@ from functools import cached_property
 
 import numpy as np
 import onnx
+from onnx import NodeProto
 
 from adrenoc.bundle.chat import MASK, POSITIONS, TOKENS
 from adrenoc.importers.onnx.fold import fold_constants
@@ -98,7 +99,7 @@ class Chain:
     """The nodes, in their order, that make a tensor, `result`, of others and of constants."""
 
     graph: OnnxGraph
-    nodes: list[onnx.NodeProto]
+    nodes: list[NodeProto]
     sources: frozenset[str]
     result: str
 
@@ -145,7 +146,7 @@ def collect_chain(graph: OnnxGraph, name: str, sources: Collection[str]) -> Chai
     """Return what makes a tensor of `sources` and constants; None where it is made of more."""
     makers = graph.makers()
     wanted, reached = [name], set()
-    nodes: dict[int, onnx.NodeProto] = {}
+    nodes: dict[int, NodeProto] = {}
     while wanted:
         one = wanted.pop()
         if one in sources:
@@ -166,7 +167,7 @@ def look_back(graph: OnnxGraph, name: str, kinds: Collection[str]) -> Iterator[C
     """Yield how a tensor is made, by operators of such kinds alone, of each of the same type that
     all of it passes through, from the nearest on."""
     wanted, reached = graph.types.get(name), {name}
-    nodes: list[onnx.NodeProto] = []
+    nodes: list[NodeProto] = []
     for node in reversed(graph.nodes) if wanted is not None and wanted.shape else ():
         if reached.isdisjoint(node.output):
             continue

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import onnx
-from onnx import AttributeProto, TensorProto, helper
+from onnx import AttributeProto, NodeProto, TensorProto, helper
 
 from adrenoc.base.errors import (
     CustomDomainError,
@@ -128,7 +128,7 @@ def _check_tensor(tensor: onnx.TensorProto, where: str) -> None:
         raise damaged(f"{where} has the shape {list(tensor.dims)}")
 
 
-def _check_node(node: onnx.NodeProto, opset: int, *, in_function: bool) -> None:
+def _check_node(node: NodeProto, opset: int, *, in_function: bool) -> None:
     _check_texts(node.name, node.op_type, node.domain, *node.input, *node.output)
     label = f"{node.op_type} {node_label(node)}"
     if not any(node.output):
@@ -168,7 +168,7 @@ def _check_attribute(attribute: AttributeProto, label: str) -> None:
         _check_tensor(attribute.t, f"attribute '{attribute.name}' of {label}")
 
 
-def _check_schema(node: onnx.NodeProto, opset: int, label: str) -> None:
+def _check_schema(node: NodeProto, opset: int, label: str) -> None:
     """Check the counts of inputs and outputs, and the attributes, by the operator's schema."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
@@ -207,7 +207,7 @@ def _check_schema(node: onnx.NodeProto, opset: int, label: str) -> None:
             )
 
 
-def _check_nested(node: onnx.NodeProto, opset: int, label: str) -> None:
+def _check_nested(node: NodeProto, opset: int, label: str) -> None:
     """Check that the graphs nested in If, Loop and Scan take and give as many as their node."""
     given = {a.name: a for a in node.attribute}
     takes, gives = len(node.input), len(node.output)
@@ -251,7 +251,7 @@ def _check_scan(given: dict[str, AttributeProto], takes: int, gives: int, label:
 class Refused:
     """A node that cannot be imported, and why; the reason may be empty."""
 
-    node: onnx.NodeProto
+    node: NodeProto
     reason: str
 
 

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from adrenoc.base.errors import InputError
 from adrenoc.base.host.extras import import_onnxruntime
@@ -70,7 +70,7 @@ class _Scope:
     """What the names of a graph, and of those around it, stand for."""
 
     constants: ChainMap[str, TensorProto] = field(default_factory=ChainMap)
-    makers: ChainMap[str, onnx.NodeProto] = field(default_factory=ChainMap)
+    makers: ChainMap[str, NodeProto] = field(default_factory=ChainMap)
     declared: ChainMap[str, int] = field(default_factory=ChainMap)
 
     def enter(self, graph: onnx.GraphProto) -> _Scope:
@@ -94,7 +94,7 @@ class _Scope:
                 return element
         return 0
 
-    def find_opened(self, name: str) -> onnx.NodeProto | None:
+    def find_opened(self, name: str) -> NodeProto | None:
         """Return this graph's node that makes floats of bytes for a tensor; None for any other."""
         own = self.makers.maps[0]
         for _ in range(_MOST_MOVES):
@@ -111,7 +111,7 @@ class _Signed:
 
     scope: _Scope
     graph: onnx.GraphProto
-    node: onnx.NodeProto
+    node: NodeProto
     place: int
     zero: int
 
@@ -143,8 +143,8 @@ def _find_signed(graph: onnx.GraphProto, around: _Scope, as_unsigned: bool) -> I
 
 
 def _find_operands(
-    node: onnx.NodeProto, scope: _Scope, as_unsigned: bool
-) -> Iterator[tuple[onnx.NodeProto, int, int]]:
+    node: NodeProto, scope: _Scope, as_unsigned: bool
+) -> Iterator[tuple[NodeProto, int, int]]:
     """Yield the signed operand of products by unsigned bytes: node, place, its zero's place."""
     if node.op_type in _OWN_BYTES:
         place, zero = _OWN_BYTES[node.op_type]
@@ -163,11 +163,11 @@ def _find_operands(
 
 
 def _pick_signed(
-    pair: tuple[tuple[onnx.NodeProto, int, int], tuple[onnx.NodeProto, int, int]],
+    pair: tuple[tuple[NodeProto, int, int], tuple[NodeProto, int, int]],
     scope: _Scope,
     *,
     as_unsigned: bool = False,
-) -> Iterator[tuple[onnx.NodeProto, int, int]]:
+) -> Iterator[tuple[NodeProto, int, int]]:
     types = [
         scope.find_type(_input(node, zero)) or scope.find_type(_input(node, place))
         for node, place, zero in pair
@@ -178,7 +178,7 @@ def _pick_signed(
         yield pair[0]
 
 
-def _find_made(maker: onnx.NodeProto) -> tuple[int, str]:
+def _find_made(maker: NodeProto) -> tuple[int, str]:
     """Return the type that an operator states of its result, or the input that has the same."""
     if maker.op_type == "DynamicQuantizeLinear":
         return TensorProto.UINT8, ""
@@ -210,7 +210,7 @@ def _move(signed: _Signed) -> None:
     node.input[signed.zero] = name
 
 
-def _shift(name: str, scope: _Scope, graph: onnx.GraphProto, reader: onnx.NodeProto) -> str:
+def _shift(name: str, scope: _Scope, graph: onnx.GraphProto, reader: NodeProto) -> str:
     """Return the name of `name` + 128, unsigned: a constant, or what nodes before it make."""
     shifted = f"{name}/unsigned"
     if shifted in scope.constants or shifted in scope.makers:
@@ -236,7 +236,7 @@ def _shift(name: str, scope: _Scope, graph: onnx.GraphProto, reader: onnx.NodePr
     return shifted
 
 
-def _input(node: onnx.NodeProto, place: int) -> str:
+def _input(node: NodeProto, place: int) -> str:
     return str(node.input[place]) if place < len(node.input) else ""
 
 

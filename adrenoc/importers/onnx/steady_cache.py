@@ -22,8 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
+from onnx import NodeProto, TensorProto, helper
 
 from adrenoc.base.errors import OptionError, UnsupportedOperatorError
 from adrenoc.bundle.chat import (
@@ -92,7 +91,7 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> None
     graph.outputs = [*results, *(present for _, present in kept)]
 
 
-def _pick_nodes(graph: OnnxGraph) -> list[onnx.NodeProto]:
+def _pick_nodes(graph: OnnxGraph) -> list[NodeProto]:
     """Return what picks the likeliest token; one beyond the last where logits are no numbers.
     ArgMax itself gives the first place then, which would be a token like any other."""
     for name, value in (("begin", 0), ("end", 1), ("last", -1)):
@@ -173,7 +172,7 @@ def _check_names(graph: OnnxGraph, caches: Caches) -> None:
             )
 
 
-def _know_first_rows(graph: OnnxGraph) -> list[onnx.NodeProto]:
+def _know_first_rows(graph: OnnxGraph) -> list[NodeProto]:
     """Let operators whose length is the sum of the mask read `past_length`; these operators."""
     makers = graph.makers()
     counted = []
@@ -204,7 +203,7 @@ def _check_tables(graph: OnnxGraph, rows: int) -> None:
             )
 
 
-def _is_sum_of_mask(makers: dict[str, onnx.NodeProto], name: str) -> bool:
+def _is_sum_of_mask(makers: dict[str, NodeProto], name: str) -> bool:
     """Return whether a tensor is Cast(Sub(ReduceSum(mask), 1))."""
     for op in ("Cast", "Sub", "ReduceSum"):
         node = makers.get(name)
@@ -214,7 +213,7 @@ def _is_sum_of_mask(makers: dict[str, onnx.NodeProto], name: str) -> bool:
     return name == MASK
 
 
-def _mask_nodes(graph: OnnxGraph, tokens: int) -> list[onnx.NodeProto]:
+def _mask_nodes(graph: OnnxGraph, tokens: int) -> list[NodeProto]:
     known = graph.types.get(MASK)
     if known is None or known.shape is None:
         return []
@@ -227,7 +226,7 @@ def _mask_nodes(graph: OnnxGraph, tokens: int) -> list[onnx.NodeProto]:
     ]
 
 
-def _position_nodes(graph: OnnxGraph, tokens: int, rows: int) -> list[onnx.NodeProto]:
+def _position_nodes(graph: OnnxGraph, tokens: int, rows: int) -> list[NodeProto]:
     known = graph.types.get(POSITIONS)
     if known is None:
         return []

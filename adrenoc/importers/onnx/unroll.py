@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import NodeProto, helper
 
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.importers.onnx.graph import (
@@ -64,7 +64,7 @@ def instantiate(
     inputs: Sequence[str],
     prefix: str,
     known: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[list[onnx.NodeProto], list[str]]:
+) -> tuple[list[NodeProto], list[str]]:
     """Return the nodes of a nested graph applied to `inputs`, and the names of its results.
 
     Names inside may repeat outside: they get `prefix`.  What is `known` inside is there already,
@@ -108,7 +108,7 @@ def _find_steady(
     return steady
 
 
-def rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+def rename(node: NodeProto, names: Mapping[str, str]) -> None:
     """Rename tensors in a node and in the graphs nested in it."""
     for field_ in (node.input, node.output):
         for index, name in enumerate(field_):
@@ -147,7 +147,7 @@ class Growth:
     written: int = 0
     copied: int = 0
 
-    def add(self, nodes: Sequence[onnx.NodeProto]) -> None:
+    def add(self, nodes: Sequence[NodeProto]) -> None:
         """Count nodes that take the place of one."""
         self.written += len(nodes)
         self.copied += sum(1 for _ in all_nodes(nodes))
@@ -164,7 +164,7 @@ class Growth:
         return ""
 
 
-def _grows_too_much(graph: OnnxGraph, scan: onnx.NodeProto, steps: int) -> bool:
+def _grows_too_much(graph: OnnxGraph, scan: NodeProto, steps: int) -> bool:
     """Return whether so many steps of a Scan are too many; the reason is kept as its refusal."""
     body = next(a.g for a in scan.attribute if a.name == "body")
     held = sum(1 for _ in all_nodes(body.node))
@@ -174,7 +174,7 @@ def _grows_too_much(graph: OnnxGraph, scan: onnx.NodeProto, steps: int) -> bool:
     return bool(excess)
 
 
-def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def unroll_scan(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
     """Return the nodes of all steps, or None where their number is not known or is too large."""
     if graph.opset < _FIRST_SCAN_OPSET:
         return _unroll_batches(graph, node)
@@ -182,8 +182,8 @@ def unroll_scan(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] 
 
 
 def _unroll_steps(
-    graph: OnnxGraph, node: onnx.NodeProto, attrs: Mapping[str, Any]
-) -> list[onnx.NodeProto] | None:
+    graph: OnnxGraph, node: NodeProto, attrs: Mapping[str, Any]
+) -> list[NodeProto] | None:
     body: onnx.GraphProto = attrs["body"]
     count = int(attrs["num_scan_inputs"])
     states, scanned = list(node.input[:-count]), list(node.input[-count:])
@@ -195,7 +195,7 @@ def _unroll_steps(
     if _grows_too_much(graph, node, steps):
         return None
     prefix = f"{node.output[0] or node.output[-1]}/scan/"
-    nodes: list[onnx.NodeProto] = []
+    nodes: list[NodeProto] = []
     collected: list[list[str]] = [[] for _ in node.output[len(states) :]]
     carried, steady = len(states), dict[str, str]()
     for step in range(steps):
@@ -230,7 +230,7 @@ def _unroll_steps(
 
 
 def _steps(
-    graph: OnnxGraph, node: onnx.NodeProto, scanned: Sequence[str], axes: Sequence[int]
+    graph: OnnxGraph, node: NodeProto, scanned: Sequence[str], axes: Sequence[int]
 ) -> int | None:
     """Return how many steps a Scan takes; None where that is not known or too many. Raises
     ModelFormatError where the tensors lack the axis, or differ along it."""
@@ -251,11 +251,11 @@ def _steps(
     return steps if 0 < steps <= MOST_ITERATIONS else None
 
 
-def _make_scan_error(node: onnx.NodeProto, what: str) -> ModelFormatError:
+def _make_scan_error(node: NodeProto, what: str) -> ModelFormatError:
     return damaged(f"Scan {node_label(node)} goes {what}")
 
 
-def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def _unroll_batches(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
     """Return the steps of a Scan of opset 8, each batch on its own.
 
     None where lengths are given, or where there are too many batches. Raises ModelFormatError where
@@ -272,7 +272,7 @@ def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
     if shapes[0][0] > MOST_ITERATIONS or _grows_too_much(graph, node, shapes[0][0] * steps):
         return None
     prefix = f"{next(n for n in node.output if n)}/scan/batch"
-    nodes: list[onnx.NodeProto] = []
+    nodes: list[NodeProto] = []
     results: list[list[str]] = [[] for _ in node.output]
     for batch in range(shapes[0][0]):
         own = f"{prefix}{batch}/"
@@ -300,7 +300,7 @@ def _unroll_batches(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodePro
     return nodes
 
 
-def stack(graph: OnnxGraph, names: Sequence[str], axis: int, result: str) -> list[onnx.NodeProto]:
+def stack(graph: OnnxGraph, names: Sequence[str], axis: int, result: str) -> list[NodeProto]:
     """Join tensors along a new axis."""
     axes = f"{result}/stack/axis"
     graph.set_constant(axes, np.array([axis], np.int64))
@@ -324,7 +324,7 @@ class LoopState:
     """What the body computes that is the same in all iterations, with its name."""
 
 
-def _cannot_go_on(graph: OnnxGraph, node: onnx.NodeProto, state: LoopState) -> str:
+def _cannot_go_on(graph: OnnxGraph, node: NodeProto, state: LoopState) -> str:
     """Return why it is not known whether a Loop goes on, or why it may not; empty otherwise."""
     limit, condition = node.input[:2]
     for name, what in ((limit, "its trip count"), (condition, "whether it goes on")):
@@ -335,9 +335,7 @@ def _cannot_go_on(graph: OnnxGraph, node: onnx.NodeProto, state: LoopState) -> s
     return too_long(graph.scalar(limit) if limit else f"more than {MOST_ITERATIONS}")
 
 
-def unroll_loop(
-    graph: OnnxGraph, node: onnx.NodeProto, state: LoopState
-) -> list[onnx.NodeProto] | None:
+def unroll_loop(graph: OnnxGraph, node: NodeProto, state: LoopState) -> list[NodeProto] | None:
     """Return the nodes of the next iteration and the loop again, or those of its end. None where it
     is not known whether there is a next iteration, or there are too many."""
     body = attributes(node)["body"]
@@ -386,7 +384,7 @@ def unroll_loop(
     return nodes
 
 
-def inline_branch(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
+def inline_branch(graph: OnnxGraph, node: NodeProto, prefix: str) -> list[NodeProto]:
     """Return the nodes of the branch that a constant condition takes. Names inside get `prefix`,
     which may be empty where they are no others of the graph."""
     nodes, results = instantiate(graph, _branch(node, branch_taken(graph, node)), (), prefix)
@@ -396,13 +394,13 @@ def inline_branch(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[o
     return nodes
 
 
-def branch_taken(graph: OnnxGraph, node: onnx.NodeProto) -> str:
+def branch_taken(graph: OnnxGraph, node: NodeProto) -> str:
     """Return the attribute that holds the branch which a constant condition takes."""
     taken = bool(graph.scalar(node.input[0]))
     return "then_branch" if taken else "else_branch"
 
 
-def select_branches(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list[onnx.NodeProto]:
+def select_branches(graph: OnnxGraph, node: NodeProto, prefix: str) -> list[NodeProto]:
     """Return the nodes of both branches, and a Where for each output. The last ones take inputs
     whose types only the walk over the first ones finds; `can_select` judges them then."""
     condition = f"{prefix}condition"
@@ -419,7 +417,7 @@ def select_branches(graph: OnnxGraph, node: onnx.NodeProto, prefix: str) -> list
     return nodes
 
 
-def can_select(graph: OnnxGraph, where: onnx.NodeProto) -> str:
+def can_select(graph: OnnxGraph, where: NodeProto) -> str:
     """Return why a Where of `select_branches` cannot choose its tensors; empty where it can."""
     types = [graph.types.get(name) for name in where.input[1:]]
     if any(t is None or t.shape is None for t in types):
@@ -434,11 +432,11 @@ def can_select(graph: OnnxGraph, where: onnx.NodeProto) -> str:
     )
 
 
-def _branch(node: onnx.NodeProto, key: str) -> onnx.GraphProto:
+def _branch(node: NodeProto, key: str) -> onnx.GraphProto:
     return next(a.g for a in node.attribute if a.name == key)
 
 
-def compress_as_gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.NodeProto] | None:
+def compress_as_gather(graph: OnnxGraph, node: NodeProto) -> list[NodeProto] | None:
     """Return Compress with a constant condition as the Gather that it then is, else None."""
     condition = graph.constants.get(node.input[1])
     if condition is None:
@@ -455,10 +453,10 @@ def compress_as_gather(graph: OnnxGraph, node: onnx.NodeProto) -> list[onnx.Node
     return [*nodes, gather]
 
 
-Nodes = list[onnx.NodeProto]
+Nodes = list[NodeProto]
 
 
-def resolve_sequence(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+def resolve_sequence(graph: OnnxGraph, node: NodeProto) -> Nodes | None:
     """Return the nodes in place of one that reads a sequence; None for those that stay.
 
     Nodes that make sequences are noted and stay: nobody needs them once all readers are resolved,
@@ -469,25 +467,25 @@ def resolve_sequence(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     return None if rule is None else rule(graph, node)
 
 
-def _construct(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+def _construct(graph: OnnxGraph, node: NodeProto) -> None:
     graph.sequences[node.output[0]] = tuple(node.input)
 
 
-def _insert(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+def _insert(graph: OnnxGraph, node: NodeProto) -> None:
     held = graph.sequences.get(node.input[0])
     at = None if held is None else _position(graph, node, 2, len(held), len(held))
     if held is not None and at is not None:
         graph.sequences[node.output[0]] = (*held[:at], node.input[1], *held[at:])
 
 
-def _erase(graph: OnnxGraph, node: onnx.NodeProto) -> None:
+def _erase(graph: OnnxGraph, node: NodeProto) -> None:
     held = graph.sequences.get(node.input[0])
     at = None if not held else _position(graph, node, 1, len(held) - 1, len(held))
     if held is not None and at is not None and at < len(held):
         graph.sequences[node.output[0]] = (*held[:at], *held[at + 1 :])
 
 
-def _sequence_at(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+def _sequence_at(graph: OnnxGraph, node: NodeProto) -> Nodes | None:
     held = graph.sequences.get(node.input[0])
     at = None if not held else _position(graph, node, 1, len(held), len(held))
     if held is None or at is None or at == len(held):
@@ -495,7 +493,7 @@ def _sequence_at(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     return [helper.make_node("Identity", [held[at]], [node.output[0]])]
 
 
-def _length(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+def _length(graph: OnnxGraph, node: NodeProto) -> Nodes | None:
     held = graph.sequences.get(node.input[0])
     if held is None:
         return None
@@ -503,7 +501,7 @@ def _length(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     return []
 
 
-def _concat(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+def _concat(graph: OnnxGraph, node: NodeProto) -> Nodes | None:
     held = graph.sequences.get(node.input[0])
     if not held:
         return None
@@ -514,7 +512,7 @@ def _concat(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
     return [helper.make_node("Concat", held, [node.output[0]], axis=axis)]
 
 
-def _split(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
+def _split(graph: OnnxGraph, node: NodeProto) -> Nodes | None:
     """Take one part for each element of the axis, or for each size that is given."""
     shape, attrs = graph.shape_of(node.input[0]), attributes(node)
     axis = attrs.get("axis", 0)
@@ -545,7 +543,7 @@ def _split(graph: OnnxGraph, node: onnx.NodeProto) -> Nodes | None:
 
 
 def _position(
-    graph: OnnxGraph, node: onnx.NodeProto, index: int, default: int, length: int
+    graph: OnnxGraph, node: NodeProto, index: int, default: int, length: int
 ) -> int | None:
     """Return the position that an input says, from 0 to `length`; None where that is not known."""
     name = node.input[index] if index < len(node.input) else ""
@@ -558,7 +556,7 @@ def _position(
     return at if 0 <= at <= length else None
 
 
-_RULES: dict[str, Callable[[OnnxGraph, onnx.NodeProto], Nodes | None]] = {
+_RULES: dict[str, Callable[[OnnxGraph, NodeProto], Nodes | None]] = {
     "ConcatFromSequence": _concat,
     "SequenceAt": _sequence_at,
     "SequenceConstruct": _construct,
