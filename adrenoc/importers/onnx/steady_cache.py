@@ -73,7 +73,17 @@ def keep_cache(graph: OnnxGraph, caches: Caches, recurrent: Caches = ()) -> None
     _tell_kept(graph, caches, recurrent, rows, len(counted))
     join_rotations(graph, counted, POSITIONS)
     join_heads(graph, counted)
-    _check_tables(graph, rows)
+    # Refuse rotations by tables that end before the cache does: there is no row to read there.
+    for node in graph.nodes:
+        at = _COSINES.get(node.op_type, len(node.input))
+        name = node.input[at] if at < len(node.input) else ""
+        table = graph.constants.get(name)
+        if table is not None and len(table) < rows:
+            raise OptionError(
+                f"the cosines '{name}' have {len(table)} rows, expected at least the context's "
+                f"{rows}",
+                hint=f"adrenoc compile MODEL --context {len(table)}",
+            )
     before = [*_mask_nodes(graph, tokens), *_position_nodes(graph, tokens, rows)]
     if tokens <= MOST_GUESSED:
         graph.nodes += _pick_nodes(graph)
@@ -186,21 +196,6 @@ def _know_first_rows(graph: OnnxGraph) -> list[NodeProto]:
             node.attribute.append(helper.make_attribute(FIRST_ROW, 1))
             counted.append(node)
     return counted
-
-
-def _check_tables(graph: OnnxGraph, rows: int) -> None:
-    """Refuse rotations by tables that end before the cache does: there is no row to read there.
-    Raises OptionError, naming the first."""
-    for node in graph.nodes:
-        at = _COSINES.get(node.op_type, len(node.input))
-        name = node.input[at] if at < len(node.input) else ""
-        table = graph.constants.get(name)
-        if table is not None and len(table) < rows:
-            raise OptionError(
-                f"the cosines '{name}' have {len(table)} rows, expected at least the context's "
-                f"{rows}",
-                hint=f"adrenoc compile MODEL --context {len(table)}",
-            )
 
 
 def _is_sum_of_mask(makers: dict[str, NodeProto], name: str) -> bool:

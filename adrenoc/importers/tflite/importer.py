@@ -70,7 +70,18 @@ def import_tflite(
     told = [*tell_signature(whole, signature), *tell_fixed(settings, fixed)]
     file = _put_states_last(_fix_inputs(whole, settings), states)
     main = file.main
-    _check_graphs(file, signature)
+    # Refuse operators that nothing translates, and outputs of no numbers. A language model as one
+    # graph is refused, too: its prefill and decode are calls that share caches.
+    check_operators(file.graphs)
+    for i in file.main.outputs:
+        check_numbers(file.main.tensors[i])
+    if is_decoder(file) and not signature:
+        keys = list_first((signature.key for signature in file.signatures), between=", ")
+        raise UnsupportedOperatorError(
+            f"the file has the signatures {keys} of a language model, which share caches; "
+            "expected to compile them together",
+            hint="adrenoc compile MODEL without --shape and --state",
+        )
     said: dict[str, Any] = {"states": states, "fixed": fixed, "signature": signature}
     infos = [main.tensors[i] for i in main.inputs]
 
@@ -103,21 +114,6 @@ def _put_states_last(file: TFLiteFile, states: Sequence[tuple[str, str]]) -> TFL
     order = {present: at for at, (_, present) in enumerate(states, start=1)}
     outputs = sorted(main.outputs, key=lambda i: order.get(main.tensors[i].name, 0))
     return replace_main(file, replace(main, outputs=tuple(outputs)))
-
-
-def _check_graphs(file: TFLiteFile, signature: str) -> None:
-    """Refuse operators that nothing translates, and outputs of no numbers. A language model as one
-    graph is refused, too: its prefill and decode are calls that share caches."""
-    check_operators(file.graphs)
-    for i in file.main.outputs:
-        check_numbers(file.main.tensors[i])
-    if is_decoder(file) and not signature:
-        keys = list_first((signature.key for signature in file.signatures), between=", ")
-        raise UnsupportedOperatorError(
-            f"the file has the signatures {keys} of a language model, which share caches; "
-            "expected to compile them together",
-            hint="adrenoc compile MODEL without --shape and --state",
-        )
 
 
 def shape_inputs(
