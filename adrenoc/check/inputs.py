@@ -48,11 +48,9 @@ def _load_array(path: Path) -> np.ndarray:
 
 
 def _load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a .npz file, or the parameters of an adapter, by name.
-
-    Raises InputError where the file is missing, damaged, too long, or holds something else;
-    DependencyError where it is an adapter, and onnxruntime is not installed.
-    """
+    """Return the arrays of a .npz file, or the parameters of an adapter, by name. Raises InputError
+    where the file is missing, damaged, too long, or holds something else; DependencyError where it
+    is an adapter, and onnxruntime is not installed."""
     is_plain = path.suffix.lower() == ".npz"
     return _load_plain(path, _arrays if is_plain else lambda _: _read_adapter(path))
 
@@ -256,9 +254,8 @@ def make_inputs(
     image: ImageOptions | None = None,
 ) -> Inputs:
     """Return one array for each of `specs`, in order: from `files`, random where there is none.
-
-    Raises InputError where a file is missing, damaged, of another shape or dtype, or for no input.
-    """
+    Raises InputError where a file is missing, damaged, of another shape or dtype, or for no
+    input."""
     found: dict[str, np.ndarray] = {}
     options = image or ImageOptions()
     for file in files:

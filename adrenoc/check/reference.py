@@ -204,11 +204,9 @@ def _explain_end(model: Path, code: int) -> Exception:
 def expected_outputs(
     firmware: Firmware, model: Path, inputs: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return the outputs of LiteRT's reference kernels, or of onnxruntime, as int8 by name.
-
-    Raises InputError where the model does not have these inputs, DependencyError where its runtime
-    is not installed, ModelFormatError where that refuses it.
-    """
+    """Return the outputs of LiteRT's reference kernels, or of onnxruntime, as int8 by name. Raises
+    InputError where the model does not have these inputs, DependencyError where its runtime is not
+    installed, ModelFormatError where that refuses it."""
     borders = dict(zip((*firmware.inputs, *firmware.outputs), firmware.borders, strict=True))
     feeds = {spec.name: borders[spec].to_model(inputs[spec.name]) for spec in firmware.inputs}
     tflite = find_model_files(model).format == "tflite"

@@ -103,11 +103,9 @@ def walk_calls(
 def call_graph(
     interpreter: Any, model: Path, inputs: Mapping[str, np.ndarray], tensors: tuple[str, ...]
 ) -> dict[str, np.ndarray]:
-    """Return the outputs of a call and its intermediate `tensors`, by name (`list_tensors`).
-
-    Raises InputError where an input is missing or does not fit, or a tensor is unknown;
-    RuntimeError where LiteRT fails.
-    """
+    """Return the outputs of a call and its intermediate `tensors`, by name (`list_tensors`). Raises
+    InputError where an input is missing or does not fit, or a tensor is unknown; RuntimeError where
+    LiteRT fails."""
     if {d["name"] for d in _list_inputs(interpreter)} <= inputs.keys():
         return _call_main(interpreter, model, inputs, tensors)
     for key in interpreter.get_signature_list():
@@ -241,10 +239,8 @@ def run_reference(
 
 def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Run a TFLite `model` by LiteRT's reference kernels, whose integers are the format's own.
-
     Raises InputError where an input is missing or does not fit, DependencyError where LiteRT is not
-    installed, ModelFormatError where it refuses the model.
-    """
+    installed, ModelFormatError where it refuses the model."""
     return _run_tflite(model, inputs, (), plain=True, threads=0, kernels=REFERENCE_KERNELS)
 
 

@@ -430,10 +430,8 @@ _ALL = "all"
 
 def _choose_signatures(model: Path, asked: Sequence[str]) -> tuple[str, ...]:
     """Return the signatures that `--signature` asks for, each once, in the order of the words.
-
     Raises click.UsageError where all of none are asked for, ModelNotFoundError or ModelFormatError
-    where the file cannot be read.
-    """
+    where the file cannot be read."""
     if _ALL not in asked:
         return tuple(dict.fromkeys(asked))
     from adrenoc.importers.signature import list_signatures

@@ -194,11 +194,9 @@ _TAKEN = {
 
 
 def run_if_decoder(given: RunGiven) -> int | None:
-    """Have a decoder generate tokens where that is asked for; None where it is not.
-
-    Raises click.UsageError for options that do not go together, CheckFailedError where the tokens
-    are not those of the model.
-    """
+    """Have a decoder generate tokens where that is asked for; None where it is not. Raises
+    click.UsageError for options that do not go together, CheckFailedError where the tokens are not
+    those of the model."""
     asked, reference, fed = given.asked, given.reference, None
     asked.check(reference)
     if not asked.is_for_decoder and reference is not None and given.steps is None:

@@ -65,11 +65,9 @@ class PlaceChoice:
         return bool(self.where or self.tracker) or self.adb is not None
 
     def address(self, timeout_s: float) -> RemoteAddress | None:
-        """Return where a server is, and how long to wait for it; None of others.
-
-        Raises OptionError where an address is of another form, click.UsageError where a tracker is
-        named without a kind of device.
-        """
+        """Return where a server is, and how long to wait for it; None of others. Raises OptionError
+        where an address is of another form, click.UsageError where a tracker is named without a
+        kind of device."""
         from adrenoc.device.remote import RemoteAddress
 
         if self.where:
@@ -143,10 +141,8 @@ def timeout_s(usual: float = 60.0) -> float:
 @contextmanager
 def reach(place: PlaceChoice, wait_s: float | None = None) -> Iterator[RemoteAddress | None]:
     """Hold the place's address while the block runs; starts a server on a phone, None is here.
-
     Raises AdbError where there is no such phone, or it does not run our server; DependencyError
-    where adbutils, or what builds the runtime, is missing.
-    """
+    where adbutils, or what builds the runtime, is missing."""
     wait_s = timeout_s() if wait_s is None else wait_s
     if place.adb is None:
         yield place.address(wait_s)

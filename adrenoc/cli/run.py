@@ -299,10 +299,8 @@ def _run_and_check(given: RunGiven) -> int:
 
 def _open(given: RunGiven) -> tuple[Bundle, tuple[str, ...]]:
     """Open the bundle, or of one that holds several signatures what is of one, and say of which
-    where nobody named it.
-
-    Raises BundleError or OptionError where it is damaged, or has no such signature.
-    """
+    where nobody named it. Raises BundleError or OptionError where it is damaged, or has no such
+    signature."""
     from adrenoc.bundle.buckets import open_signature, read_signatures
     from adrenoc.bundle.bundle import open_bundle
 

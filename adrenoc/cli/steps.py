@@ -60,9 +60,7 @@ class Steps:
     def run_reference(self, model: Path) -> Steps:
         """Return these with what the model's own runtime computes, given by each run what the one
         before has left; without the sets of inputs that it does not take, where nobody gave them.
-
-        Raises as `run_reference` does.
-        """
+        Raises as `run_reference` does."""
         from adrenoc.check.reference import run_reference, run_steps
 
         if not self.later:

@@ -117,11 +117,9 @@ def list_devices(*, timeout_s: float) -> tuple[AdbDevice, ...]:
 
 
 def pick_device(serial: str, *, timeout_s: float) -> AdbDevice:
-    """Return the device of that serial number; without one the only device that is there.
-
-    Raises DependencyError where the package adbutils is missing; AdbError where there is no such
-    device, more than one, or it cannot be used.
-    """
+    """Return the device of that serial number; without one the only device that is there. Raises
+    DependencyError where the package adbutils is missing; AdbError where there is no such device,
+    more than one, or it cannot be used."""
     devices = list_devices(timeout_s=timeout_s)
     listed = ", ".join(f"{device.serial} ({device.state})" for device in devices)
     fitting = [d for d in devices if d.serial == serial or (not serial and d.is_ready)]

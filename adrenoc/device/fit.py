@@ -44,10 +44,8 @@ def adreno_number(facts: Mapping[str, Any]) -> str:
 
 def target_of(bundle: Bundle) -> Target:
     """Return what a bundle was compiled for: a listed device, or the target file that lies in it.
-
     Raises TargetError where this version of adrenoc knows no such device, or the file is wrong;
-    BundleError where the file is not there.
-    """
+    BundleError where the file is not there."""
     name = bundle.manifest.target.name
     path = own_path(name)
     if path is None:

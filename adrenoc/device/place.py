@@ -266,10 +266,8 @@ def _device_type() -> int:
 
 def list_devices() -> list[dict[str, Any]]:
     """Return each OpenCL device as plain data (`adrenoc.native.opencl.devices`), by device number.
-
     Raises DependencyError where the native runtime cannot be built or loaded; DeviceError where
-    there is no OpenCL library, or it fails.
-    """
+    there is no OpenCL library, or it fails."""
     from adrenoc.native import opencl
 
     _prepare()

@@ -93,11 +93,9 @@ def run_bundle(
 
 @contextmanager
 def local_place(bundle: Bundle, device: str) -> Iterator[RunPlace]:
-    """Open a device of this machine that can run `bundle`, by number or a part of its name.
-
-    Raises BundleError where the bundle's CPU part is for another machine; DeviceError where there
-    is no such device, it lacks what the bundle needs, or it failed in the block.
-    """
+    """Open a device of this machine that can run `bundle`, by number or a part of its name. Raises
+    BundleError where the bundle's CPU part is for another machine; DeviceError where there is no
+    such device, it lacks what the bundle needs, or it failed in the block."""
     _check_machine(bundle)
     number, facts = pick_device(device)
     check_device(choose_edition(bundle, facts).bundle, facts, where="the OpenCL device")

@@ -94,11 +94,9 @@ class Model:
     def run(
         self, inputs: Mapping[str, np.ndarray], *, wanted: Collection[str] | None = None
     ) -> dict[str, np.ndarray]:
-        """Compute once; returns the outputs that are `wanted`, or all of them.
-
-        Raises InputError where an input is unknown, missing, or of another shape or dtype;
-        DeviceError where the device failed.
-        """
+        """Compute once; returns the outputs that are `wanted`, or all of them. Raises InputError
+        where an input is unknown, missing, or of another shape or dtype; DeviceError where the
+        device failed."""
         import numpy as np
 
         asked = self.outputs.keys() if wanted is None else set(wanted)

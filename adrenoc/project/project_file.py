@@ -135,11 +135,9 @@ class Project:
 
 
 def read_project(path: Path) -> Project:
-    """Read the file of a build.
-
-    Raises ModelNotFoundError where a model is a folder without one; OptionError where it is missing
-    or damaged, has an unknown key, lists no model, or two bundles of one name.
-    """
+    """Read the file of a build. Raises ModelNotFoundError where a model is a folder without one;
+    OptionError where it is missing or damaged, has an unknown key, lists no model, or two bundles
+    of one name."""
     try:
         plain = read_toml(path)
     except OSError as error:

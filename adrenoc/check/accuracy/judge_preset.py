@@ -464,11 +464,9 @@ def _compare(before: VariantFigures, after: VariantFigures) -> PolicyCost:
 def meet_accuracy(
     model: Path, *, target: Target, options: CompileOptions, wanted: Wanted, reporter: Reporter
 ) -> AccuracyReport:
-    """Find the tensors that these options have to keep in float32.
-
-    Raises DependencyError where there is no reference or no OpenCL device here; AccuracyError where
-    the tolerance cannot be met; it says what can.
-    """
+    """Find the tensors that these options have to keep in float32. Raises DependencyError where
+    there is no reference or no OpenCL device here; AccuracyError where the tolerance cannot be met;
+    it says what can."""
     number, device = _device(wanted)
     bench = AccuracyBench(
         model,

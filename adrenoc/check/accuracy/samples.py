@@ -75,10 +75,8 @@ def take_samples(
     bench: AccuracyBench, model: Path, *, files: Sequence[Path], seed: int, reporter: Reporter
 ) -> tuple[list[Sample], str]:
     """Return a sample of each file, or of each set of `draw_trials`, and in words what they hold.
-
     Raises DependencyError where what computes the reference is not installed, InputError where a
-    file does not fit the model.
-    """
+    file does not fit the model."""
     started = time.perf_counter()
     said = ", ".join(path.name for path in files)
     given = [make_inputs(bench.inputs, [InputFile(path=path)], seed=seed) for path in files]
@@ -243,10 +241,8 @@ def floor_of_bundle(
     reporter: Reporter,
 ) -> Floor:
     """Hold the outputs of a bundle, wherever it ran, against ideal rounding on a device here.
-
     Raises DeviceError where there is no OpenCL device here, AdrenocError where the model does not
-    compile as the bundle was.
-    """
+    compile as the bundle was."""
     number, _ = pick_device("")
     options = replace(CompileOptions.from_bundle(bundle), tuning_log=None)
     shapes = {spec.name: inputs[spec.name].shape for spec in bundle.manifest.inputs}
@@ -323,10 +319,8 @@ class Passage:
 
 def read_passage(model: Path, wording: Wording, *, rows: int) -> Passage | None:
     """Return the first tokens of the text, at most as many as there are rows; None without a text.
-
     Raises InputError where the text or a tokenizer cannot be read, or the text is too short;
-    DependencyError where the package that reads tokenizers is not installed.
-    """
+    DependencyError where the package that reads tokenizers is not installed."""
     if wording.text is None:
         return None
     tokens = _open_tokenizer(model, wording.tokenizer).encode(_read_text(wording.text))

@@ -114,11 +114,9 @@ def run_cpu_folder(
     machine: CpuMachine | None = None,
     timeout_s: float = 600.0,
 ) -> Emulated:
-    """Build the folder's model and run it once; `features` masks what the core has.
-
-    Raises BundleError where the folder's code was changed, DependencyError where a tool is missing,
-    ToolError where the model does not compile, DeviceError where it faulted or did not end.
-    """
+    """Build the folder's model and run it once; `features` masks what the core has. Raises
+    BundleError where the folder's code was changed, DependencyError where a tool is missing,
+    ToolError where the model does not compile, DeviceError where it faulted or did not end."""
     code = read_files(folder, _FILES)  # whose fault is no matter of tools
     machine = machine or machine_for(load_core(firmware.device))
     with TemporaryFolder("firmware") as work:

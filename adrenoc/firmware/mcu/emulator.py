@@ -74,10 +74,8 @@ def overrun_error() -> CheckFailedError:
 
 def run_program(source: str, core: Core, *, defines: Sequence[str], timeout_s: float) -> str:
     """Return what a whole program, which may call `board_ticks` and `board_print`, prints on QEMU.
-
     Raises ToolError where it does not compile; DeviceError where the emulated board has too little
-    memory, faulted or did not end.
-    """
+    memory, faulted or did not end."""
     with TemporaryFolder("firmware") as work:
         (work / "program.c").write_text(source, encoding="utf-8")
         options = [OPTIMISATION, *(f"-D{define}" for define in defines)]

@@ -374,11 +374,9 @@ def firmware_of(program: FirmwareProgram, sha256: str) -> Firmware:
 def write_firmware(
     program: FirmwareProgram, firmware: Firmware, output: Path, *, with_object: bool = False
 ) -> None:
-    """Write the folder, all or nothing.
-
-    Raises OutputError where something else is there, or it cannot be written; DependencyError where
-    an object file is wanted, and there is no compiler for it; ToolError where it does not compile.
-    """
+    """Write the folder, all or nothing. Raises OutputError where something else is there, or it
+    cannot be written; DependencyError where an object file is wanted, and there is no compiler for
+    it; ToolError where it does not compile."""
     inputs, outputs = self_test_vectors(program)
     model = print_model(program)
     compiled = build_object(model, program.core) if with_object else None

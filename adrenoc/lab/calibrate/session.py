@@ -348,11 +348,9 @@ class Bench:
         return self._measure(job)
 
     def _measure(self, job: MeasureJob) -> TrialResult:
-        """Measure a job; a device that left, as after a reset, gets time to come back.
-
-        Raises ProbeError where it was refused, or broke the device; RemoteError where no device
-        came, or another one.
-        """
+        """Measure a job; a device that left, as after a reset, gets time to come back. Raises
+        ProbeError where it was refused, or broke the device; RemoteError where no device came, or
+        another one."""
         for pause_s in (*_PAUSES_S, None):
             self._results.clear()
             self._trials.add(replace(job, careful=True, tells_state=True))
@@ -437,11 +435,9 @@ class Calibration:
 def run_calibration(
     request: DeviceRequest, *, say: Callable[[MeasureRow, int], None] = lambda row, count: None
 ) -> Calibration:
-    """Measure a device; `say` hears of each row, and how many there are in all.
-
-    Raises RemoteError where the device cannot be reached, or went away for good; DeviceError where
-    it runs no kernel at all.
-    """
+    """Measure a device; `say` hears of each row, and how many there are in all. Raises RemoteError
+    where the device cannot be reached, or went away for good; DeviceError where it runs no kernel
+    at all."""
     measures = pick_measures(request.only)
     with opened_bench(request) as (bench, device, _):
         rows = calibrate(

@@ -128,11 +128,9 @@ class SuiteBench(Protocol):
     """Where bundles run: a device, or a test's own."""
 
     def run(self, made: BuiltSuite) -> SuiteRuns:
-        """Run a suite several times.
-
-        Raises DeviceError where the driver refused something, or gave an error; RemoteError where
-        no answer came in time, or the session was lost; GoneError where nothing answers any more.
-        """
+        """Run a suite several times. Raises DeviceError where the driver refused something, or gave
+        an error; RemoteError where no answer came in time, or the session was lost; GoneError where
+        nothing answers any more."""
 
 
 @dataclass(kw_only=True)

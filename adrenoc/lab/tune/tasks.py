@@ -133,11 +133,9 @@ class TunePlan:
 def plan_model(
     model: Path, *, target: Target, options: CompileOptions, reporter: Reporter
 ) -> TunePlan:
-    """Plan a model up to its kernels, and list those that have a choice.
-
-    Raises AdrenocError where the model cannot be imported or planned, CompileError where no kernel
-    of the model has a choice.
-    """
+    """Plan a model up to its kernels, and list those that have a choice. Raises AdrenocError where
+    the model cannot be imported or planned, CompileError where no kernel of the model has a
+    choice."""
     start = State(model=model, target=target, options=options)
     state, _ = run_stages(start, reporter=reporter, stop_after="lower")
     if state.graph is None or state.program is None:

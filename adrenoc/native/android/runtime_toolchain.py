@@ -178,11 +178,9 @@ def find_abi(triple: str) -> str:
 
 
 def find_toolchain(abi: str, ndk: Path | None, api: int) -> Toolchain:
-    """Return the toolchain for `abi`; `ndk` and `api` are as `build_runtime` has them.
-
-    Raises OptionError where the ABI is unknown, or the API level too old; DependencyError where the
-    compiler or the NDK is missing, too old, or for another system.
-    """
+    """Return the toolchain for `abi`; `ndk` and `api` are as `build_runtime` has them. Raises
+    OptionError where the ABI is unknown, or the API level too old; DependencyError where the
+    compiler or the NDK is missing, too old, or for another system."""
     if abi == HOST:
         compiler = find_tool("c++", "g++", "clang++")
         options: tuple[str, ...] = (f"-DCMAKE_CXX_COMPILER={compiler}",)

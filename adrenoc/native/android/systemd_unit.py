@@ -126,11 +126,9 @@ def _state_rights() -> str:
 
 
 def _check_server(service: Service) -> None:
-    """Refuse a runtime that the unit could not start.
-
-    Raises DependencyError where there is none, or it is for another machine; OptionError where a
-    folder on the way is closed to the unit's user.
-    """
+    """Refuse a runtime that the unit could not start. Raises DependencyError where there is none,
+    or it is for another machine; OptionError where a folder on the way is closed to the unit's
+    user."""
     server = service.folder / SERVER
     try:
         server.stat()

@@ -28,11 +28,9 @@ QUANTISE_HINT = (
 
 
 def network_of_onnx(files: ModelFiles) -> tuple[Network, str]:
-    """Return the network of an ONNX model, and the digest of its files.
-
-    Raises ModelFormatError where it is damaged; CompileError where its data are not quantised;
-    UnsupportedOperatorError where it holds operators that cannot go, each named with the reason.
-    """
+    """Return the network of an ONNX model, and the digest of its files. Raises ModelFormatError
+    where it is damaged; CompileError where its data are not quantised; UnsupportedOperatorError
+    where it holds operators that cannot go, each named with the reason."""
     path = files.paths[0]
     graph, sha256 = read_quantised_graph(files)
     known = copy.deepcopy(graph)

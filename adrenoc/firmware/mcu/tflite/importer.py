@@ -38,12 +38,9 @@ QUANTISE_HINT = (
 
 
 def network_of(path: Path, file: TFLiteFile) -> Network:
-    """Return the network of a verified file.
-
-    Raises ModelFormatError where its operators are in no order in which they can be computed;
-    CompileError where its data are neither int8 nor int16; UnsupportedOperatorError where it holds
-    operators that cannot go, each named with the reason.
-    """
+    """Return the network of a verified file. Raises ModelFormatError where its operators are in no
+    order in which they can be computed; CompileError where its data are neither int8 nor int16;
+    UnsupportedOperatorError where it holds operators that cannot go, each named with the reason."""
     if len(file.graphs) > 1:
         raise CompileError(
             f"{path} holds {len(file.graphs)} graphs; integer kernels take models of one",

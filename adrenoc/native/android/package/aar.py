@@ -152,11 +152,9 @@ class Runtimes:
 
 
 def find_runtimes(bundles: Sequence[Bundle], runtimes: Sequence[Runtime]) -> Runtimes:
-    """Return the runtimes that these bundles need, one an ABI.
-
-    Raises BundleError where a bundle is not for Android, or no runtime is for its machine;
-    LinkError where a runtime was not built for Android, or has no native half for Java.
-    """
+    """Return the runtimes that these bundles need, one an ABI. Raises BundleError where a bundle is
+    not for Android, or no runtime is for its machine; LinkError where a runtime was not built for
+    Android, or has no native half for Java."""
     check_for_android(bundles)
     found = {abi_of(runtime): runtime for runtime in runtimes}
     for bundle in bundles:
@@ -366,10 +364,8 @@ class SplitPack:
 
 def write_asset_pack(bundles: Sequence[Bundle], output: Path) -> SplitPack:
     """Write an asset pack of bundles for several GPUs, and its targeting, into the folder `output`.
-
     Raises BundleError where one is for one device alone, or not for Android, or is given twice;
-    OutputError where `output` cannot be written.
-    """
+    OutputError where `output` cannot be written."""
     for bundle in bundles:
         if not read_editions(bundle):
             raise BundleError(

@@ -116,12 +116,9 @@ class Repository:
 def write_repository(
     bundles: Sequence[Bundle], runtimes: Sequence[Runtime], output: Path
 ) -> Repository:
-    """Write the runtime and each model as packages of their own into the folder `output`.
-
-    Raises BundleError where a bundle is not for Android, or no runtime is for its machine;
-    LinkError where a runtime was not built for Android; OutputError where `output` cannot be
-    written.
-    """
+    """Write the runtime and each model as packages of their own into the folder `output`. Raises
+    BundleError where a bundle is not for Android, or no runtime is for its machine; LinkError where
+    a runtime was not built for Android; OutputError where `output` cannot be written."""
     found = find_runtimes(bundles, runtimes)
     models = name_models(bundles)
     try:
@@ -147,12 +144,9 @@ def write_repository(
 def write_runtime(
     bundles: Sequence[Bundle], runtimes: Sequence[Runtime], output: Path
 ) -> list[tuple[str, int]]:
-    """Write the runtime that these bundles need into the folder `output`, and none of them.
-
-    Raises BundleError where a bundle is not for Android, or no runtime is for its machine;
-    LinkError where a runtime was not built for Android; OutputError where `output` cannot be
-    written.
-    """
+    """Write the runtime that these bundles need into the folder `output`, and none of them. Raises
+    BundleError where a bundle is not for Android, or no runtime is for its machine; LinkError where
+    a runtime was not built for Android; OutputError where `output` cannot be written."""
     return _write_runtime(find_runtimes(bundles, runtimes), output)[0]
 
 
@@ -265,10 +259,8 @@ endif()
 
 def write_cmake_package(bundle: Bundle, runtime: Runtime, output: Path) -> Packed:
     """Write a folder that `find_package(adrenoc)` finds: headers, libraries, bundle, a sample.
-
     Raises BundleError where the runtime is for another machine than the bundle, OutputError where
-    `output` cannot be written.
-    """
+    `output` cannot be written."""
     machine, there = bundle.manifest.library.machine, read_elf(runtime.library).machine
     if machine != there:
         raise BundleError(
