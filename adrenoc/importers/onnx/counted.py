@@ -105,7 +105,7 @@ def _follow_elements(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
 
 
 def _reshape(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
-    """Return the axis has to stay whole, and the wanted shape has to leave its extent open."""
+    """Keep the axis where it stays whole, and the wanted shape leaves its extent open."""
     wanted = _ints(graph, node, 1, "shape")
     before, after = _shape(graph, node.input[0]), _shape(graph, node.output[0])
     axis = own[node.input[0]].axis
@@ -146,7 +146,7 @@ def _gather_nd(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
 
 
 def _expand(graph: OnnxGraph, node: NodeProto, own: Own) -> int | None:
-    """Return the axis keeps its extent, and the wanted shape leaves it to the data."""
+    """Keep the axis where it keeps its extent, and the wanted shape leaves that to the data."""
     wanted = _ints(graph, node, 1, "shape")
     before, after = _shape(graph, node.input[0]), _shape(graph, node.output[0])
     axis = own[node.input[0]].axis

@@ -60,7 +60,7 @@ def state_shape(graph: OnnxGraph, node: NodeProto) -> None:
 
 
 def _reshape(shape: Sequence[int], extents: Sequence[_Extent]) -> list[int] | None:
-    """Return the counted extent becomes the open one; one that was open is what is left."""
+    """Make the counted extent the open one; one that was open is what is left."""
     if sum(e.counted is not None for e in extents) != 1:
         return None
     wanted = [shape[i] if e.most == 0 and i < len(shape) else e.most for i, e in enumerate(extents)]
@@ -73,7 +73,7 @@ def _reshape(shape: Sequence[int], extents: Sequence[_Extent]) -> list[int] | No
 
 
 def _expand(shape: Sequence[int], own: Counted, extents: Sequence[_Extent]) -> list[int] | None:
-    """Return the counted extent becomes a one, which keeps what the data has."""
+    """Make the counted extent a one, which keeps what the data has."""
     place = own.axis - len(shape) + len(extents)
     wanted = []
     for index, extent in enumerate(extents):

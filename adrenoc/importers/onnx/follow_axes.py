@@ -43,7 +43,7 @@ class Visit:
         return attributes(self.node)
 
     def stay(self) -> Moved:
-        """Return the axis lies in the results as it does here."""
+        """Say that the axis lies in the results as it does here."""
         return Moved(axis=self.axis, rank=self.rank)
 
     def leave_out(self, gone: list[int]) -> Moved:

@@ -323,7 +323,7 @@ def _strided_slice(node: TfliteNode) -> Result:
 
 
 def _dynamic_update_slice(node: TfliteNode) -> Result:
-    """Return the start is kept so that the update lies inside of the operand."""
+    """Move the start so that the update lies inside of the operand."""
     shape, update = node.shape(), node.shape(1)
     free = [d - u for d, u in zip(shape, update, strict=True)]
     if constant_value(node.data(2)) is not None:
