@@ -2,9 +2,11 @@
 
 import contextlib
 import io
+import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -25,6 +27,15 @@ def succeed(*words: object) -> Result:
     done = invoke(*words)
     assert done.exit_code == 0, done.output
     return done
+
+
+def check_run(bundle: object, model: object, *words: object) -> dict[str, Any]:
+    """Run a bundle beside its model, with which it has to agree; what `--json` prints."""
+    said: dict[str, Any] = json.loads(
+        succeed("run", bundle, "--check", model, "--json", *words).stdout
+    )
+    assert said["check"]["passed"]
+    return said
 
 
 def run_program(

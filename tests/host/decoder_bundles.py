@@ -1,7 +1,9 @@
 """Small decoders on disk, their bundles, and tokens of them."""
 
 import json
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from adrenoc.compile.make import make_bundle
 from adrenoc.device.generate import Decoder
 from adrenoc.importers.decoder_form import find_decoder
 from adrenoc.ir.options import resolve_options
+from adrenoc.target.gpu import Quirk
 from adrenoc.target.target import load_target
 from tests.tokenizer_files import CHAT_TEMPLATE, END, make_bytes
 
@@ -52,6 +55,15 @@ def make_decoder_bundle(model: Path, preset: str) -> tuple[Bundle, list[dict[str
         chosen_before=plan.decisions,
     )
     return open_bundle(made.path), list(made.decisions)
+
+
+def avoid_kernels(patch: pytest.MonkeyPatch, *operators: str) -> None:
+    """Have bundles made for a target whose driver is wrong with the kernels of these operators."""
+    host = load_target("host")
+    words = tuple(f"operator:{name}" for name in operators)
+    quirk = Quirk(name="q", text="t", source="s", avoid=words)
+    target = replace(host, gpu=replace(host.gpu, quirks=(*host.gpu.quirks, quirk)))
+    patch.setattr(sys.modules[__name__], "load_target", lambda _: target)
 
 
 def generate_tokens(

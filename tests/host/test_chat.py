@@ -180,9 +180,6 @@ def test_what_a_decoder_is_compiled_with_is_explained(bundle, tmp_path):
     assert any("end_tokens" in line and end in line for line in done.output.splitlines())
 
 
-pytest.importorskip("tokenizers")
-
-
 @pytest.mark.parametrize("named", [False, True])
 def test_an_encoder_s_bundle_makes_tokens_of_texts(device, tmp_path, named):
     tokenizer = tmp_path / ("other.json" if named else TOKENIZER)

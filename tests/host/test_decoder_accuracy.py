@@ -31,6 +31,7 @@ from tests.host.decoder_bundles import (
     write_decoder,
     write_tokenizer,
 )
+from tests.models import graph, write
 
 SHAPE = DecoderShape(context=24)
 GATED, SUM = "/model/layers.1/mlp/gated", "/model/layers.1/input_layernorm/sum"
@@ -320,13 +321,13 @@ def test_what_does_not_go_together(tmp_path):
     assert "int8_prompts" in refused.value.hint
     with pytest.raises(InputError, match="examined on tokens"):
         invoke("check-accuracy", model, "--inputs", tmp_path / "inputs")
-    other = tmp_path / "plain.onnx"
-    value = onnx.helper.make_tensor_value_info
-    node = onnx.helper.make_node("Relu", ["x"], ["y"])
-    ends = [[value(name, 1, [1, 4])] for name in "xy"]
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", *ends)), other)
     with pytest.raises(InputError, match="takes no text"):
-        invoke("check-accuracy", other, "--tokens", 4)
+        invoke("check-accuracy", _plain(tmp_path), "--tokens", 4)
+
+
+def _plain(folder: Path) -> Path:
+    """What is no decoder."""
+    return write(graph("y = Relu(x)", {"x": [1, 4]}, ["y"]), folder, "plain.onnx")
 
 
 SOURCE_TOKENS = (3, 5, 7, 9, 2, 1, 44, 13)
@@ -341,12 +342,8 @@ def write_source(folder: Path, **more) -> Path:
 
 def spoil(model: Path, factor: float = 1.25) -> str:
     """Scale the weights of one product; the tensor that it makes."""
-    proto = onnx.load(model)
-    tensor = next(one for one in proto.graph.initializer if one.name == SPOILT)
-    value = (numpy_helper.to_array(tensor) * factor).astype(np.float32)
-    tensor.CopyFrom(numpy_helper.from_array(value, tensor.name))
-    onnx.save(proto, model)
-    return next(str(node.output[0]) for node in proto.graph.node if SPOILT in node.input)
+    scale_constants(model, **{SPOILT: factor})
+    return next(str(n.output[0]) for n in onnx.load(model).graph.node if SPOILT in n.input)
 
 
 def compare(model: Path, source: Path, *more) -> tuple[int, dict[str, Any]]:
@@ -443,10 +440,5 @@ def test_what_is_no_source_is_refused(tmp_path):
     other = write_source(tmp_path / "other", vocabulary=50)
     with pytest.raises(InputError, match=r"knows 97 tokens and .* 50"):
         invoke("check-accuracy", model, "--source", other, "--tokens", 8)
-    plain = tmp_path / "plain.onnx"
-    value = onnx.helper.make_tensor_value_info
-    node = onnx.helper.make_node("Relu", ["x"], ["y"])
-    ends = [[value(name, 1, [1, 4])] for name in "xy"]
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", *ends)), plain)
     with pytest.raises(InputError, match="is no decoder in ONNX"):
-        invoke("check-accuracy", model, "--source", plain)
+        invoke("check-accuracy", model, "--source", _plain(tmp_path))

@@ -14,12 +14,10 @@ from model_zoo.tflite_decoders import TFLiteDecoder, make_tflite_decoder
 from adrenoc.check.generation import check_tokens
 from adrenoc.device.generate import Decoder
 from adrenoc.device.run import local_place
-from adrenoc.target.gpu import Quirk
-from adrenoc.target.target import load_target
 from tests.commands import succeed
-from tests.host import decoder_bundles
 from tests.host.decoder_bundles import (
     DecoderShape,
+    avoid_kernels,
     generate_tokens,
     make_decoder_bundle,
     write_decoder,
@@ -272,11 +270,7 @@ def test_tokens_are_the_references(device, tmp_path, case):
 
 
 def test_targets_that_avoid_the_kernels_generate_by_loop_nests(device, tmp_path, monkeypatch):
-    words = tuple(f"operator:{name}" for name in ("append_rows", "cached_attention", "n_bits"))
-    host = load_target("host")
-    quirk = Quirk(name="q", text="t", source="s", avoid=words)
-    target = replace(host, gpu=replace(host.gpu, quirks=(*host.gpu.quirks, quirk)))
-    monkeypatch.setattr(decoder_bundles, "load_target", lambda _name: target)
+    avoid_kernels(monkeypatch, "append_rows", "cached_attention", "n_bits")
     model = write_decoder(tmp_path, DecoderShape(**TINY))
     bundle, _ = make_decoder_bundle(model, "fp32")
     with local_place(bundle, "") as place:

@@ -11,19 +11,12 @@ from adrenoc.device.place import pick_device
 from adrenoc.device.run import run_bundle
 from adrenoc.lab.prove.examine import judge
 from adrenoc.lab.prove.suite import CASES, all_suites, make_suite, that_compiles
-from adrenoc.target.target import load_target
+from adrenoc.target.target import Target, load_target
 
 SUITES = {suite.name: suite for suite in all_suites(CASES, half_type=True)}
 WITHOUT_LOCAL = (
-    "conv2d",
-    "depthwise_conv2d",
-    "conv2d_transpose",
-    "conv1d_transpose",
-    "separable_conv2d",
-    "gemv",
-    "layer_norm",
-    "softmax",
-    "cached_attention",
+    *("conv2d", "depthwise_conv2d", "conv2d_transpose", "conv1d_transpose", "separable_conv2d"),
+    *("gemv", "layer_norm", "softmax", "cached_attention"),
 )
 """Families whose kernels usually share local memory; the last is refused without it."""
 
@@ -34,13 +27,10 @@ WITHOUT_LOCAL = (
     [pytest.param("fp32, textures", marks=pytest.mark.nightly), "fp32, buffers", "mixed, textures"],
 )
 def test_every_family(request, device, tmp_path, name):
-    suite = SUITES[name]
-    target = load_target("host")
+    suite, target = SUITES[name], load_target("host")
     _, facts = pick_device("")
-    has_half = "cl_khr_fp16" in facts["extensions"]
-    if not has_half:
-        limits = replace(target.limits, fp16=False)
-        target = replace(target, gpu=replace(target.gpu, limits=limits))
+    if "cl_khr_fp16" not in facts["extensions"]:
+        target = _without(target, fp16=False)
     made = make_suite(suite, target, tmp_path)
     outputs = run_bundle(made.bundle, inputs=made.inputs, repeat=1, warmup=0).outputs
     wrong = {(one.family, one.case): str(one) for one in judge(made, outputs)}
@@ -50,12 +40,15 @@ def test_every_family(request, device, tmp_path, name):
     assert not wrong, "\n".join(wrong.values())
 
 
+def _without(target: Target, **limits: object) -> Target:
+    limited = replace(target.limits, **limits)
+    return replace(target, gpu=replace(target.gpu, limits=limited))
+
+
 @pytest.mark.nightly
 def test_families_without_local_memory(device, tmp_path):
     """What a device whose barriers do not wait gets: no thread waits for another."""
-    target = load_target("host")
-    limits = replace(target.limits, local_mem_bytes=0)
-    target = replace(target, gpu=replace(target.gpu, limits=limits))
+    target = _without(load_target("host"), local_mem_bytes=0)
     suite = SUITES["fp32, textures"]
     cases = tuple(case for case in suite.cases if case.family in WITHOUT_LOCAL)
     made = make_suite(that_compiles(replace(suite, cases=cases), target), target, tmp_path)

@@ -2,15 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 
 from adrenoc.check.generation import check_tokens
 from adrenoc.check.reference import run_reference
-from adrenoc.cli.main import cli
+from tests.commands import invoke, succeed
 from tests.host.decoder_bundles import DecoderShape
 from tests.host.encoder_decoders import (
     FEATURES,
@@ -24,18 +24,17 @@ from tests.host.encoder_decoders import (
 SHAPE = DecoderShape(kind="llama", layers=1, context=40, plain=14, packed=False)
 
 
-def invoke(*words: str):
-    return CliRunner().invoke(cli, list(words))
-
-
-def compile_model(folder: Path, name: str, model: onnx.ModelProto, *words: str) -> str:
-    path, bundle = folder / f"{name}.onnx", str(folder / f"{name}.adrenoc")
+def compile_model(folder: Path, name: str, model: onnx.ModelProto, *words: str) -> Path:
+    path, bundle = folder / f"{name}.onnx", folder / f"{name}.adrenoc"
     onnx.save(model, path)
-    done = invoke(
-        "compile", str(path), "--device", "host", "--preset", "fp32", "-o", bundle, *words
-    )
-    assert done.exit_code == 0, done.output + str(done.exception)
+    succeed("compile", path, "--device", "host", "--preset", "fp32", "-o", bundle, *words)
     return bundle
+
+
+def run(bundle: Path, ids: str, count: int, *words: object) -> dict[str, Any]:
+    asked = ("--prompt-ids", ids, "--max-tokens", count)
+    told: dict[str, Any] = json.loads(succeed("run", bundle, *asked, *words, "--json").output)
+    return told
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +49,11 @@ def folder(device, tmp_path_factory) -> Path:
 
 
 def test_tokens_are_those_of_onnxruntime(folder):
-    run = ["run", str(folder / "decoder.adrenoc"), "--prompt-ids", "3,5,7,2,9,1"]
-    files = ["--input", f"input_features={folder / 'features.npy'}"]
-    done = invoke(
-        *[*run, "--encoder", str(folder / "encoder.adrenoc"), *files, "--max-tokens", "20"],
-        *["--check", str(folder / "decoder.onnx"), "--json"],
-    )
-    assert done.exit_code == 0, done.output + str(done.exception)
-    said = json.loads(done.output)
+    decoder = folder / "decoder.adrenoc"
+    encoder = ("--encoder", folder / "encoder.adrenoc", "--input")
+    given = f"input_features={folder / 'features.npy'}"
+    words = (*encoder, given, "--check", folder / "decoder.onnx")
+    said = run(decoder, "3,5,7,2,9,1", 20, *words)
     assert said["check"]["equal"] == 20
     assert said["check"]["max_error"] < 1e-5
     # The same from the reference of both: what the encoder gives is handed on as it is.
@@ -65,68 +61,52 @@ def test_tokens_are_those_of_onnxruntime(folder):
     made = run_reference(folder / "encoder.onnx", {"input_features": features})
     given = {name.replace("present", "past_key_values"): value for name, value in made.items()}
     rows: list[np.ndarray] = [np.zeros(SHAPE.vocabulary)] * 20
-    found = check_tokens(
-        folder / "decoder.onnx",
-        (3, 5, 7, 2, 9, 1),
-        said["tokens"],
-        rows,
-        tolerance=1e-5,
-        given=given,
+    how = {"tolerance": 1e-5, "given": given}
+    tokens = said["tokens"]
+    assert (
+        check_tokens(folder / "decoder.onnx", (3, 5, 7, 2, 9, 1), tokens, rows, **how).equal == 20
     )
-    assert found.equal == 20
     np.save(folder / "other.npy", -features)
-    again = invoke(
-        *[*run, "--encoder", str(folder / "encoder.adrenoc"), "--max-tokens", "20", "--json"],
-        *["--input", f"input_features={folder / 'other.npy'}"],
-    )
-    assert json.loads(again.output)["tokens"] != said["tokens"]
+    other = f"input_features={folder / 'other.npy'}"
+    assert run(decoder, "3,5,7,2,9,1", 20, *encoder, other)["tokens"] != tokens
 
 
 def test_an_encoders_mask_is_its_decoders(folder):
     """As T5's and Marian's: both take which rows count, the one file is for both."""
     encoder = compile_model(folder, "masking", make_encoder(SHAPE, masked=True))
     decoder = compile_model(folder, "masked", make_masked_decoder(SHAPE), "--context", "40")
-    run = ["run", decoder, "--prompt-ids", "3,5,7", "--max-tokens", "12", "--encoder", encoder]
-    run += ["--input", f"input_features={folder / 'features.npy'}"]
+    words = ["--encoder", encoder, "--input", f"input_features={folder / 'features.npy'}"]
     np.save(folder / "mask.npy", np.array([[1.0] * 7 + [0.0] * 5], np.float32))
-    run += ["--input", f"attention_mask={folder / 'mask.npy'}"]
-    done = invoke(*run, "--check", str(folder / "masked.onnx"), "--json")
-    assert done.exit_code == 0, done.output + str(done.exception)
-    check = json.loads(done.output)["check"]
-    assert check["equal"] == 12 and check["max_error"] < 1e-5
     np.save(folder / "all.npy", np.ones((1, FRAMES), np.float32))
-    other = invoke(*[word.replace("mask.npy", "all.npy") for word in run], "--json")
-    assert json.loads(other.output)["tokens"] != json.loads(done.output)["tokens"]
+    made = []
+    for name, more in (("mask", ["--check", folder / "masked.onnx"]), ("all", [])):
+        mask = ["--input", f"attention_mask={folder / name}.npy"]
+        made.append(run(decoder, "3,5,7", 12, *words, *mask, *more))
+    assert made[0]["check"]["equal"] == 12 and made[0]["check"]["max_error"] < 1e-5
+    assert made[0]["tokens"] != made[1]["tokens"]
 
 
 def test_what_is_not_given_is_named(folder):
-    run = ["run", str(folder / "decoder.adrenoc"), "--prompt-ids", "3"]
+    bundle = folder / "decoder.adrenoc"
     encoder = ["--encoder", str(folder / "encoder.adrenoc")]
     features = str(folder / "features.npy")
+    given = ["--input", f"input_features={features}"]
     for words, message in (
         ([], "also takes past_key_values.0.encoder.key, past_key_values.0.encoder.value"),
         (encoder, "also takes input_features"),
         ([*encoder, "--input", f"audio={features}"], "also takes input_features"),
-        (
-            [*encoder, "--input", f"input_features={features}", "--input", f"x={features}"],
-            "--input x=",
-        ),
+        ([*encoder, *given, "--input", f"x={features}"], "--input x="),
         (["--input", f"past_key_values.0.encoder.key={features}"], "features.npy"),
     ):
-        done = invoke(*run, *words)
+        done = invoke("run", bundle, "--prompt-ids", "3", *words, catch=True)
         assert done.exit_code != 0
         assert message in str(done.exception), done.exception
-    alone = invoke("run", str(folder / "decoder.adrenoc"), *encoder)
-    assert "--encoder is for --prompt" in alone.output
+    assert "--encoder is for --prompt" in invoke("run", bundle, *encoder, catch=True).output
 
 
 def test_a_first_call_makes_keys_of_hidden_states(folder):
     hidden = compile_model(folder, "hidden", make_encoder(SHAPE, gives_keys=False))
     first = compile_model(folder, "first", make_first_call(SHAPE))
-    done = invoke(
-        *["run", str(folder / "decoder.adrenoc"), "--prompt-ids", "3,5,7", "--max-tokens", "9"],
-        *["--encoder", hidden, "--encoder", first, "--input", str(folder / "features.npy")],
-        *["--check", str(folder / "decoder.onnx"), "--json"],
-    )
-    assert done.exit_code == 0, done.output + str(done.exception)
-    assert json.loads(done.output)["check"]["equal"] == 9
+    words = ["--encoder", hidden, "--encoder", first, "--input", folder / "features.npy"]
+    words += ["--check", folder / "decoder.onnx"]
+    assert run(folder / "decoder.adrenoc", "3,5,7", 9, *words)["check"]["equal"] == 9

@@ -1,6 +1,5 @@
 """Without inputs given, each gate sees a bundle that is wrong, and is quiet about the right one."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,19 +7,18 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 from adrenoc.base.errors import AccuracyError, CheckFailedError
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.accuracy.examine import check_accuracy
 from adrenoc.check.accuracy.judge_preset import Wanted, meet_accuracy
-from adrenoc.cli.main import cli
+from adrenoc.check.accuracy.result import AccuracyReport
 from adrenoc.compile.make import make_bundle
 from adrenoc.ir.options import CompileOptions, resolve_options
 from adrenoc.kernels.families.shared.context import RuleContext
 from adrenoc.target.target import load_target
-from tests.commands import invoke
+from tests.commands import check_run, invoke
 from tests.models import graph, parse_nodes, write
 
 TOLERANCE = 1e-2
@@ -117,12 +115,9 @@ def _norm() -> onnx.ModelProto:
 
 
 def _sees_run(model: Path, options: CompileOptions, folder: Path) -> bool:
-    bundle = folder / "made.adrenoc"
-    target, reporter = load_target("host"), SilentReporter()
-    make_bundle(model, target=target, options=options, output=bundle, reporter=reporter)
-    words = ("run", str(bundle), "--check", str(model), "--repeat", "1")
+    bundle = _made(model, options, folder / "made.adrenoc")
     try:
-        done = invoke(*words)
+        done = invoke("run", bundle, "--check", model, "--repeat", "1")
     except CheckFailedError as error:
         assert ", on " in error.message
         return True
@@ -130,16 +125,26 @@ def _sees_run(model: Path, options: CompileOptions, folder: Path) -> bool:
     return False
 
 
-def _sees_examination(model: Path, options: CompileOptions, folder: Path) -> bool:
-    report = check_accuracy(
+def _examined(model: Path, **more: Any) -> AccuracyReport:
+    return check_accuracy(
         model,
         target=load_target("host"),
         presets=("mixed",),
         reporter=SilentReporter(),
         tolerance=TOLERANCE,
         effort=0.0,
-        keep_float32=options.keep_float32,
+        **more,
     )
+
+
+def _made(model: Path, options: CompileOptions, bundle: Path) -> Path:
+    target, reporter = load_target("host"), SilentReporter()
+    make_bundle(model, target=target, options=options, output=bundle, reporter=reporter)
+    return bundle
+
+
+def _sees_examination(model: Path, options: CompileOptions, folder: Path) -> bool:
+    report = _examined(model, keep_float32=options.keep_float32)
     assert report.samples == 4 and "four sets" in report.inputs
     return not report.presets[0].passed
 
@@ -198,26 +203,11 @@ def test_scales_that_a_bundle_does_not_hold_are_told(device, tmp_path, times, en
     nodes = "a = Conv(x, w) b = Relu(a) y = Conv(b, v)"
     weights = np.random.default_rng(0).standard_normal((8, 8, 1, 1), np.float32)
     constants = {"w": np.float32(times) * weights, "v": weights}
-    model, bundle = write(graph(nodes, {"x": [1, 8, 8, 8]}, ["y"], constants), tmp_path), tmp_path
-    target = load_target("host")
-    make_bundle(
-        model,
-        target=target,
-        options=resolve_options(target, preset="mixed").options,
-        output=bundle / "m.adrenoc",
-        reporter=SilentReporter(),
-    )
-    words = ["run", str(bundle / "m.adrenoc"), "--check", str(model), "--repeat", "1", "--json"]
-    said = json.loads(CliRunner().invoke(cli, words, catch_exceptions=False).stdout)["check"]
-    report = check_accuracy(
-        model,
-        target=target,
-        presets=("mixed",),
-        reporter=SilentReporter(),
-        tolerance=TOLERANCE,
-        effort=0.0,
-    )
-    assert said["passed"] and report.passed
+    model = write(graph(nodes, {"x": [1, 8, 8, 8]}, ["y"], constants), tmp_path)
+    options = resolve_options(load_target("host"), preset="mixed").options
+    bundle = _made(model, options, tmp_path / "m.adrenoc")
+    said, report = check_run(bundle, model, "--repeat", "1")["check"], _examined(model)
+    assert report.passed
     for told in (said["inputs"], report.presets[0].scales):
         assert ("on 10000 times the usual ones `y` is not finite" in told) == ends
         assert ("finite as float32 is on 0.001 to 10000 times" in told) != ends

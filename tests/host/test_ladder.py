@@ -42,7 +42,6 @@ def _compile(path: Path, device: str, **options) -> Compiled:
 
 
 def test_cpu_part_computes_in_double(device, tmp_path):
-    pytest.importorskip("onnxruntime")
     import tvm
     from tvm import relax
 

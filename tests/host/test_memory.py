@@ -19,11 +19,9 @@ from adrenoc.ir.options import resolve_options
 from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.native import opencl
 from adrenoc.target.target import load_target
-from tests.commands import run_program
+from tests.commands import run_program, succeed
 from tests.faulty.driver import misbehaving
 from tests.models import graph, write
-
-onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def _weights(*shape: int, seed: int = 0) -> np.ndarray:
@@ -32,34 +30,28 @@ def _weights(*shape: int, seed: int = 0) -> np.ndarray:
 
 def _tower() -> onnx.ModelProto:
     """Slowly falling resolution: each image has a size of its own, and shares no memory."""
-    nodes = [helper.make_node("Conv", ["x", "w"], ["t0"], pads=[1, 1, 1, 1])]
-    nodes += [
-        helper.make_node("MaxPool", [f"t{i}"], [f"t{i + 1}"], kernel_shape=[9, 9]) for i in range(4)
-    ]
-    nodes.append(helper.make_node("GlobalAveragePool", ["t4"], ["y"]))
+    pools = (f"t{i + 1} = MaxPool <kernel_shape = [9, 9]>(t{i})" for i in range(4))
+    nodes = f"t0 = Conv <pads = [1, 1, 1, 1]>(x, w) {' '.join(pools)} y = GlobalAveragePool(t4)"
     return graph(nodes, {"x": [1, 3, 96, 96]}, ["y"], {"w": _weights(20, 3, 3, 3)})
 
 
 def _dense() -> onnx.ModelProto:
     """Concatenations that grow, as in a DenseNet."""
-    nodes, constants, name, channels = [], {}, "x", 8
+    nodes, constants, name = "", {}, "x"
     for i in range(4):
-        constants[f"w{i}"] = _weights(6, channels, 3, 3, seed=i)
-        nodes.append(helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1]))
-        nodes.append(helper.make_node("Concat", [name, f"c{i}"], [f"k{i}"], axis=1))
-        name, channels = f"k{i}", channels + 6
-    nodes.append(helper.make_node("Relu", [name], ["y"]))
-    return graph(nodes, {"x": [1, 8, 17, 13]}, ["y"], constants)
+        constants[f"w{i}"] = _weights(6, 8 + 6 * i, 3, 3, seed=i)
+        nodes += f"c{i} = Conv <pads = [1, 1, 1, 1]>({name}, w{i}) "
+        nodes += f"k{i} = Concat <axis = 1>({name}, c{i}) "
+        name = f"k{i}"
+    return graph(f"{nodes} y = Relu({name})", {"x": [1, 8, 17, 13]}, ["y"], constants)
 
 
 def _branches() -> onnx.ModelProto:
     """Many tensors that are made first and read last."""
-    nodes, constants = [], {}
-    for i in range(4):
-        constants[f"w{i}"] = _weights(12, 4, 3, 3, seed=i)
-        nodes.append(helper.make_node("Conv", ["x", f"w{i}"], [f"b{i}"], pads=[1, 1, 1, 1]))
-    nodes += [helper.make_node("GlobalMaxPool", [f"b{i}"], [f"p{i}"]) for i in range(4)]
-    nodes.append(helper.make_node("Concat", [f"p{i}" for i in range(4)], ["y"], axis=1))
+    constants = {f"w{i}": _weights(12, 4, 3, 3, seed=i) for i in range(4)}
+    nodes = " ".join(f"b{i} = Conv <pads = [1, 1, 1, 1]>(x, w{i})" for i in range(4))
+    nodes += "".join(f" p{i} = GlobalMaxPool(b{i})" for i in range(4))
+    nodes += " y = Concat <axis = 1>(p0, p1, p2, p3)"
     return graph(nodes, {"x": [1, 4, 160, 160]}, ["y"], constants)
 
 
@@ -105,11 +97,8 @@ def _wide() -> onnx.ModelProto:
         "d = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(c) e = Softmax <axis = 1>(d) "
         "y = Conv(e, u)"
     )
-    constants = {
-        "w": _weights(384, 3, 1, 1),
-        "v": _weights(384, 1, 3, 3),
-        "u": _weights(5, 384, 1, 1),
-    }
+    shapes = {"w": (384, 3, 1, 1), "v": (384, 1, 3, 3), "u": (5, 384, 1, 1)}
+    constants = {name: _weights(*shape) for name, shape in shapes.items()}
     return graph(nodes, {"x": [1, 3, 5, 181]}, ["y"], constants)
 
 
@@ -212,16 +201,8 @@ def test_textures_of_one_buffer_hold_the_same_numbers(make, preset, tmp_path, de
 
 def test_a_driver_without_images_of_buffers_takes_images_of_their_own(layer, tmp_path, device):
     path, bundle = write(_falling(), tmp_path), tmp_path / "net.adrenoc"
-    command = [
-        "compile",
-        str(path),
-        "--device",
-        "host",
-        "--set",
-        "pool_textures=true",
-        "--no-cache",
-    ]
-    assert main([*command, "-o", str(bundle)]) == 0
+    words = ("--device", "host", "--set", "pool_textures=true", "--no-cache")
+    succeed("compile", path, *words, "-o", bundle)
     run = [sys.executable, "-m", "adrenoc", "run", str(bundle), "--check", str(path), "--json"]
     told = {}
     for order in ("", "hides|cl_khr_image2d_from_buffer"):

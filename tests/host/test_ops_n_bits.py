@@ -1,5 +1,6 @@
 """Products by weights in 2, 4 and 8 bits, and mixtures of experts, beside onnxruntime's."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -17,15 +18,7 @@ FEW = 16
 
 
 def product(
-    ops: Ops,
-    x: str,
-    k: int,
-    n: int,
-    *,
-    block: int = 32,
-    zeros: str = "",
-    seed: int = 0,
-    bits: int = 4,
+    ops: Ops, x: str, k: int, n: int, *, block: int = 32, zeros: str = "", seed: int = 0, bits=4
 ) -> str:
     """A product by random weights; `zeros` are absent, `packed` or `float`."""
     random = np.random.default_rng(seed)
@@ -43,6 +36,13 @@ def product(
     return ops("MatMulNBits", *operands, domain=DOMAIN, **attrs)
 
 
+def _add_products(ops: Ops, cases: Sequence[tuple], bits: int = 4) -> None:
+    for number, (shape, n, block, zeros) in enumerate(cases):
+        x = ops.input(*shape)
+        y = product(ops, x, shape[-1], n, block=block, zeros=zeros, seed=number, bits=bits)
+        ops.output(ops("Add", y, ops.weight(n)))
+
+
 @pytest.mark.parametrize("bits", [2, 8])
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
 def test_products_of_2_and_of_8_bits(ops, device, preset, bits):
@@ -52,17 +52,14 @@ def test_products_of_2_and_of_8_bits(ops, device, preset, bits):
         ((1, 19, 144), 33, 64, "float" if bits < 8 else "packed"),  # onnxruntime has no others
         ((18, 64), 24, 256, "packed"),
     ]
-    for number, (shape, n, block, zeros) in enumerate(cases):
-        x = ops.input(*shape)
-        y = product(ops, x, shape[-1], n, block=block, zeros=zeros, seed=number, bits=bits)
-        ops.output(ops("Add", y, ops.weight(n)))
+    _add_products(ops, cases, bits)
     ops.check(device, preset)
     assert ops.kernels.count("n_bits") == ops.kernels.count("n_bits_matrix") == 2, ops.kernels
     assert not ops.fallbacks
 
 
 def test_products_of_4_bits(ops, device, preset):
-    shapes = [
+    cases = [
         ((1, 1, 64), 96, 32, ""),
         ((1, 1, 40), 7, 16, "packed"),
         ((5, 72), 33, 32, "float"),
@@ -71,14 +68,11 @@ def test_products_of_4_bits(ops, device, preset):
         ((1, 130, 272), 70, 16, "packed"),
         ((9, 72), 40, 256, ""),
     ]
-    for number, (shape, n, block, zeros) in enumerate(shapes):
-        x = ops.input(*shape)
-        y = product(ops, x, shape[-1], n, block=block, zeros=zeros, seed=number)
-        ops.output(ops("Add", y, ops.weight(n)))
+    _add_products(ops, cases)
     ops.check(device, preset)
-    of_many = sum(int(np.prod(shape[:-1])) > FEW for shape, *_ in shapes)
+    of_many = sum(int(np.prod(shape[:-1])) > FEW for shape, *_ in cases)
     assert ops.kernels.count("n_bits_matrix") == of_many, ops.kernels
-    assert ops.kernels.count("n_bits") == len(shapes) - of_many, ops.kernels
+    assert ops.kernels.count("n_bits") == len(cases) - of_many, ops.kernels
     assert not ops.fallbacks
 
 

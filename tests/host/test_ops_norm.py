@@ -15,7 +15,7 @@ from adrenoc.kernels.families.expansion.expansion_plan import ExpansionTile
 from adrenoc.passes.fuse import fuse_depthwise, fuse_means
 from tests.commands import succeed
 from tests.host.run_op import Ops
-from tests.tflite.build import ModelBuilder, T
+from tests.tflite.build import ModelBuilder, T, constant
 
 pytestmark = pytest.mark.operator
 
@@ -30,16 +30,8 @@ def test_layer_norm(ops, device, preset):
         ((6, 8), 1),
     ):
         x = ops.input(*shape, low=2.0, high=6.0)
-        affine = shape[axis:]
-        y = ops(
-            "LayerNormalization",
-            x,
-            ops.weight(*affine, around=1.0),
-            ops.weight(*affine),
-            axis=axis,
-            epsilon=1e-3,
-        )
-        ops.output(ops("Relu", y))
+        factors = ops.weight(*shape[axis:], around=1.0), ops.weight(*shape[axis:])
+        ops.output(ops("Relu", ops("LayerNormalization", x, *factors, axis=axis, epsilon=1e-3)))
     ops.check(device, preset)
     assert ops.fallbacks == []
 
@@ -55,15 +47,8 @@ def test_group_norm(device, preset):
     ops = Ops(opset=21)
     for channels, groups in ((16, 2), (12, 3), (6, 1), (6, 3), (5, 5)):
         x = ops.input(2, channels, 3, 5, low=-1.0, high=3.0)
-        ops.output(
-            ops(
-                "GroupNormalization",
-                x,
-                ops.weight(channels),
-                ops.weight(channels),
-                num_groups=groups,
-            )
-        )
+        factors = ops.weight(channels), ops.weight(channels)
+        ops.output(ops("GroupNormalization", x, *factors, num_groups=groups))
     ops.check(device, preset)
 
 
@@ -132,30 +117,27 @@ def keras_layer_norm() -> bytes:
     random = np.random.default_rng(4)
     x = graph.add(T(data=random.standard_normal((1, 16, 48)).astype(np.float32) + 30), "x")
 
-    def constant(value, dtype: str = "float32") -> int:
-        return graph.add(T(dtype=dtype, is_constant=True, data=np.asarray(value, dtype)))
+    def held(value, dtype: str = "float32") -> int:
+        return graph.add(constant(value, dtype))
 
     def op(kind: str, *inputs: int, width: int = 48, options: str = "", **fields) -> int:
         shape = T(shape=(1, 16, width))
         return int(graph.op(kind, list(inputs), [shape], options, fields)[0])
 
     def mean(of: int) -> int:
-        axis = constant([2], "int32")
+        axis = held([2], "int32")
         return op("MEAN", of, axis, width=1, options="ReducerOptions", keepDims=True)
 
     center = mean(x)
     spread = mean(op("SQUARED_DIFFERENCE", x, center))
-    scale = op("RSQRT", op("ADD", spread, constant(1e-3), width=1), width=1)
-    scale = op("MUL", scale, constant(random.uniform(0.5, 1.5, (1, 1, 48))))
+    scale = op("RSQRT", op("ADD", spread, held(1e-3), width=1), width=1)
+    scale = op("MUL", scale, held(random.uniform(0.5, 1.5, (1, 1, 48))))
     moved = op("MUL", op("NEG", center, width=1), scale)
-    moved = op("ADD", moved, constant(random.uniform(-0.5, 0.5, (1, 1, 48))))
+    moved = op("ADD", moved, held(random.uniform(-0.5, 0.5, (1, 1, 48))))
     normed = op("ADD", op("MUL", x, scale), moved)
-    weights = constant(random.standard_normal((32, 48)) / 7)
-    whole = {"keepNumDims": True}
-    product = [normed, weights, constant(np.zeros(32))]
-    graph.outputs = graph.op(
-        "FULLY_CONNECTED", product, [T(shape=(1, 16, 32))], "FullyConnectedOptions", whole
-    )
+    product = [normed, held(random.standard_normal((32, 48)) / 7), held(np.zeros(32))]
+    whole = {"width": 32, "options": "FullyConnectedOptions", "keepNumDims": True}
+    graph.outputs = [op("FULLY_CONNECTED", *product, **whole)]
     return made.write()
 
 
@@ -175,15 +157,8 @@ def _net(channels: int, size: tuple[int, int], *, wide: int = 0, stride: int = 1
     if wide:
         x = ops("Relu", ops("Conv", x, ops.weight(wide, channels, 1, 1), ops.weight(wide)))
     made = wide or channels
-    y = ops(
-        "Conv",
-        x,
-        ops.weight(made, 1, 3, 3),
-        ops.weight(made),
-        group=made,
-        pads=[1] * 4,
-        strides=[stride] * 2,
-    )
+    attrs = {"group": made, "pads": [1] * 4, "strides": [stride] * 2}
+    y = ops("Conv", x, ops.weight(made, 1, 3, 3), ops.weight(made), **attrs)
     y = ops("Mul", y, ops("Sigmoid", y))
     s = ops("Relu", ops("Conv", ops("GlobalAveragePool", y), ops.weight(5, made, 1, 1)))
     e = ops("Sigmoid", ops("Conv", s, ops.weight(made, 5, 1, 1), ops.weight(made)))
@@ -204,29 +179,24 @@ def _only(tile: Any, parts: tuple[int, int]) -> Callable[..., list[Any]]:
     return lambda work, *_: [tile] if work.mean_parts in (None, parts) else []
 
 
+def _tile(rows: int, pixels: int, *group: int) -> DepthwiseTile:
+    return DepthwiseTile(rows=rows, pixels=pixels, work_group=group)
+
+
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 @pytest.mark.parametrize(
     "tile, parts, channels, size, stride",
     [
-        (DepthwiseTile(rows=1, pixels=1, work_group=(7, 5, 2)), (1, 1), 20, (5, 7), 1),
-        (DepthwiseTile(rows=2, pixels=3, work_group=(4, 4, 3)), (1, 1), 21, (8, 11), 1),
-        (DepthwiseTile(rows=1, pixels=2, work_group=(4, 2, 4)), (5, 2), 10, (9, 13), 1),
-        (DepthwiseTile(rows=3, pixels=1, work_group=(8, 4, 1)), (2, 2), 33, (31, 17), 2),
-        (DepthwiseTile(rows=4, pixels=4, work_group=(2, 3, 5)), (4, 5), 40, (40, 37), 1),
-        (DepthwiseTile(rows=1, pixels=1, work_group=(1, 1, 8)), (2, 3), 9, (2, 3), 1),
+        (_tile(1, 1, 7, 5, 2), (1, 1), 20, (5, 7), 1),
+        (_tile(2, 3, 4, 4, 3), (1, 1), 21, (8, 11), 1),
+        (_tile(1, 2, 4, 2, 4), (5, 2), 10, (9, 13), 1),
+        (_tile(3, 1, 8, 4, 1), (2, 2), 33, (31, 17), 2),
+        (_tile(4, 4, 2, 3, 5), (4, 5), 40, (40, 37), 1),
+        (_tile(1, 1, 1, 1, 8), (2, 3), 9, (2, 3), 1),
     ],
     ids=str,
 )
-def test_a_depthwise_convolution(
-    tile: DepthwiseTile,
-    parts: tuple[int, int],
-    channels: int,
-    size: tuple[int, int],
-    stride: int,
-    preset: str,
-    device: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_depthwise_convolution(tile, parts, channels, size, stride, preset, device, monkeypatch):
     _always(monkeypatch)
     monkeypatch.setattr(depthwise, "candidates", _only(tile, parts))
     ops = _net(channels, size, stride=stride)
@@ -235,61 +205,31 @@ def test_a_depthwise_convolution(
     assert "depthwise_conv2d" not in ops.kernels
 
 
+def _expansion(rows: int, columns: int, pixels: int, out_blocks: int, **more: Any) -> ExpansionTile:
+    sizes = {"rows": rows, "columns": columns, "pixels": pixels, "out_blocks": out_blocks}
+    return ExpansionTile(**sizes, **more)
+
+
+_WIDE = {"bands": 3, "made_rows": 2, "made_columns": 3, "work_group": (64, 1, 1)}
+
+
 @pytest.mark.parametrize("preset", ("fp32", "mixed", "fp16", "buffer"))
 @pytest.mark.parametrize(
     "tile, parts, channels, wide, size, stride",
     [
         (
-            ExpansionTile(
-                rows=7, columns=7, pixels=2, out_blocks=2, bands=2, work_group=(32, 1, 1)
-            ),
-            (1, 1),
-            12,
-            30,
-            (7, 7),
-            1,
+            _expansion(7, 7, 2, 2, bands=2, work_group=(32, 1, 1)),
+            *((1, 1), 12, 30, (7, 7), 1),
         ),
+        (_expansion(4, 6, 3, 1, **_WIDE), (3, 3), 16, 40, (10, 13), 1),
         (
-            ExpansionTile(
-                rows=4,
-                columns=6,
-                pixels=3,
-                out_blocks=1,
-                bands=3,
-                made_rows=2,
-                made_columns=3,
-                work_group=(64, 1, 1),
-            ),
-            (3, 3),
-            16,
-            40,
-            (10, 13),
-            1,
-        ),
-        (
-            ExpansionTile(
-                rows=3, columns=5, pixels=1, out_blocks=4, made_rows=3, work_group=(16, 1, 1)
-            ),
-            (4, 3),
-            9,
-            21,
-            (19, 22),
-            2,
+            _expansion(3, 5, 1, 4, made_rows=3, work_group=(16, 1, 1)),
+            *((4, 3), 9, 21, (19, 22), 2),
         ),
     ],
     ids=str,
 )
-def test_an_expansion(
-    tile: ExpansionTile,
-    parts: tuple[int, int],
-    channels: int,
-    wide: int,
-    size: tuple[int, int],
-    stride: int,
-    preset: str,
-    device: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_expansion(tile, parts, channels, wide, size, stride, preset, device, monkeypatch):
     _always(monkeypatch)
     monkeypatch.setattr(expansion_rule, "candidates", _only(tile, parts))
     monkeypatch.setattr(fuse_depthwise, "apart_clocks", lambda *_: 1e12)
@@ -298,13 +238,9 @@ def test_an_expansion(
     assert ops.kernels.count("expand_depthwise_mean") == 1
 
 
-def test_others_may_read_the_mean_and_the_image(
-    device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_may_read_the_mean_and_the_image(ops, device, monkeypatch):
     _always(monkeypatch)
-    ops = Ops()
-    x = ops.input(1, 24, 12, 9)
-    y = ops("Conv", x, ops.weight(24, 1, 3, 3), group=24)
+    y = ops("Conv", ops.input(1, 24, 12, 9), ops.weight(24, 1, 3, 3), group=24)
     mean = ops("GlobalAveragePool", y)
     ops.output(ops("Relu", y), ops("Neg", mean), mean)
     ops.check(device, "fp32")

@@ -25,8 +25,6 @@ from tests.qoperator import QNet, with_conversions
 from tests.tflite.build import TYPES, ModelBuilder, T, schema
 from tests.tflite.cases import qb, qt, qw, w
 
-pytest.importorskip("ai_edge_litert")
-
 
 def network(seed: int = 0, dtype: str = "int8") -> tuple[bytes, np.ndarray, np.ndarray]:
     """Convolutions, a sum, a pool, a product and a softmax; with what LiteRT makes of an image."""

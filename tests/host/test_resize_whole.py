@@ -19,20 +19,31 @@ def _equal(ops: Ops, device, preset: str) -> None:
     assert not wrong
 
 
+def _whole(ops: Ops, dtype, *shape: int) -> str:
+    """Any bytes, signed or not."""
+    bounds = np.iinfo(dtype)
+    x = ops.whole_input(*shape, count=2, dtype=dtype)
+    low, high = max(bounds.min, -128), min(bounds.max, 255)
+    ops.given(x, np.random.default_rng(5).integers(low, high + 1, shape).astype(dtype))
+    return x
+
+
 @pytest.mark.parametrize(
-    ("preset", "dtype"), (("fp32", np.int8), ("mixed", np.uint8), ("fp16", np.int32))
+    ("preset", "dtype", "last"),
+    (
+        *(("fp32", np.int8, False), ("mixed", np.uint8, False), ("fp16", np.int32, False)),
+        *(("fp32", dtype, True) for dtype in (np.int8, np.uint8, np.int32)),
+    ),
 )
-def test_linear_resizes_of_whole_numbers_are_exact(device, preset, dtype):
+def test_linear_resizes_of_whole_numbers_are_exact(device, preset, dtype, last):
+    """With channels last onnxruntime computes bytes in fixed point, other integers in floats."""
     ops = Ops(opset=19)
-    low, high = max(np.iinfo(dtype).min, -128), min(np.iinfo(dtype).max, 255)
     for mode in _MODES:
         for source, target in _SIZES:
-            x = ops.whole_input(1, 2, *source, count=2, dtype=dtype)
-            values = np.random.default_rng(5).integers(low, high + 1, (1, 2, *source))
-            ops.given(x, values.astype(dtype))
-            sizes = ops.ints(1, 2, *target)
+            shapes = [(1, *size, 3) if last else (1, 2, *size) for size in (source, target)]
             attrs = {"mode": "linear", "coordinate_transformation_mode": mode}
-            ops.output(ops("Resize", x, "", "", sizes, **attrs))
+            x = _whole(ops, dtype, *shapes[0])
+            ops.output(ops("Resize", x, "", "", ops.ints(*shapes[1]), **attrs))
     _equal(ops, device, preset)
 
 
@@ -44,21 +55,6 @@ def test_nearest_elements_are_those_of_floats(device):
         for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"):
             attrs = {"coordinate_transformation_mode": mode, "nearest_mode": rounding}
             ops.output(ops("Resize", x, "", "", ops.ints(1, 2, 8, 9), **attrs))
-    _equal(ops, device, "fp32")
-
-
-@pytest.mark.parametrize("dtype", (np.int8, np.uint8, np.int32))
-def test_channels_may_come_last(device, dtype):
-    """onnxruntime computes bytes so in fixed point, other integers in floats."""
-    ops = Ops(opset=19)
-    low, high = max(np.iinfo(dtype).min, -128), min(np.iinfo(dtype).max, 255)
-    for mode in _MODES:
-        for source, target in _SIZES:
-            x = ops.whole_input(1, *source, 3, count=2, dtype=dtype)
-            values = np.random.default_rng(5).integers(low, high + 1, (1, *source, 3))
-            ops.given(x, values.astype(dtype))
-            attrs = {"mode": "linear", "coordinate_transformation_mode": mode}
-            ops.output(ops("Resize", x, "", "", ops.ints(1, *target, 3), **attrs))
     _equal(ops, device, "fp32")
 
 
@@ -75,11 +71,7 @@ def test_quanta_that_tie_fall_as_onnxruntimes_do(device, preset, dtype, last):
         shape, target = (1, 4, 16, 16), (1, 4, 32, 32)
         if last:
             shape, target = (1, 16, 16, 4), (1, 32, 32, 4)
-        x = ops.whole_input(*shape, count=2, dtype=dtype)
-        bounds = np.iinfo(dtype)
-        values = np.random.default_rng(7).integers(bounds.min, bounds.max + 1, shape)
-        ops.given(x, values.astype(dtype))
-        floats = ops("DequantizeLinear", x, scale, zero)
+        floats = ops("DequantizeLinear", _whole(ops, dtype, *shape), scale, zero)
         attrs = {"mode": "linear", "coordinate_transformation_mode": mode}
         resized = ops("Resize", floats, "", "", ops.ints(*target), **attrs)
         ops.output(ops("QuantizeLinear", resized, scale, zero))
@@ -98,13 +90,10 @@ def test_other_resizes_of_whole_numbers_do_not_lose_their_shares(ops, device):
 def test_old_exports_take_the_middle_of_pixels_for_nearest_ones(device):
     """tf2onnx wrote `tf_half_pixel_for_nn` before opset 13."""
     ops = Ops(opset=11)
-    x = ops.input(1, 2, 5, 7)
-    empty = ops.const(())
+    x, empty = ops.input(1, 2, 5, 7), ops.const(())
     for sizes in ((1, 2, 10, 14), (1, 2, 8, 9), (1, 2, 3, 4)):
         for rounding in ("floor", "round_prefer_ceil"):
-            attrs = {
-                "coordinate_transformation_mode": "tf_half_pixel_for_nn",
-                "nearest_mode": rounding,
-            }
+            mode = {"coordinate_transformation_mode": "tf_half_pixel_for_nn"}
+            attrs = {**mode, "nearest_mode": rounding}
             ops.output(ops("Resize", x, empty, empty, ops.ints(*sizes), **attrs))
     _equal(ops, device, "fp32")

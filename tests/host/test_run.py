@@ -122,7 +122,6 @@ def test_computes_and_times(bundle):
 
 
 def test_check_passes_and_fails_with_a_code(bundle, tmp_path, capsys):
-    pytest.importorskip("onnxruntime")
     good = str(_model(tmp_path / "good.onnx", WEIGHT))
     bad = str(_model(tmp_path / "bad.onnx", WEIGHT * 1.1))
     assert main(["run", str(bundle), "--check", good]) == 0
@@ -140,7 +139,6 @@ def test_check_passes_and_fails_with_a_code(bundle, tmp_path, capsys):
 
 
 def test_check_says_where_the_bundle_is_of_another_file(bundle, tmp_path, capsys):
-    pytest.importorskip("onnxruntime")
     own, other = (_model(tmp_path / f"{name}.onnx", WEIGHT * k) for name, k in (("a", 1), ("b", 2)))
     place = tmp_path / "b.adrenoc"
     shutil.copytree(bundle, place)

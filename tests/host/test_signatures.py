@@ -6,11 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import flatbuffers
 import numpy as np
 import onnx
 import pytest
-from ai_edge_litert import schema_py_generated as schema
 from onnx import TensorProto, helper, numpy_helper
 
 from adrenoc.base.errors import OptionError, ShapeError
@@ -20,9 +18,9 @@ from adrenoc.bundle.bundle import PROOF, open_bundle
 from adrenoc.check.reference import run_reference
 from adrenoc.cli.main import main
 from adrenoc.device.fit import compile_again
-from tests.commands import compile_here, succeed
+from tests.commands import check_run, compile_here, succeed
 from tests.models import graph, parse_nodes, write
-from tests.tflite.build import ModelBuilder, T
+from tests.tflite.build import ModelBuilder, T, constant
 from tests.tflite.signature_models import write_shared
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -49,38 +47,38 @@ def write_scales(path: Path, scales: dict[str, float], shape: Sequence[int] = (2
 TWO = {"double": 2.0, "triple": 3.0}
 
 
+def compile_host(model: Path, *words: object) -> tuple[Path, str]:
+    """The bundle beside a model, and what is said of it."""
+    bundle = model.with_suffix(".adrenoc")
+    return bundle, succeed("compile", model, "--device", "host", "-o", bundle, *words).stdout
+
+
 @pytest.mark.parametrize("key", TWO)
 def test_a_signature_is_compiled(tmp_path, key):
-    model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
-    succeed("compile", str(model), "--device", "host", "--signature", key, "-o", str(bundle))
+    model = write_scales(tmp_path / "m.tflite", TWO)
+    bundle, _ = compile_host(model, "--signature", key)
     manifest = open_bundle(bundle).manifest
     assert [spec.name for spec in manifest.inputs] == [f"{key}_x:0"]
     assert manifest.options.values["signature"] == key
-    said = json.loads(succeed("run", str(bundle), "--check", str(model), "--json").stdout)
-    assert said["check"]["passed"]
-    succeed("run", str(bundle), "--check-layers", str(model))
+    check_run(bundle, model)
+    succeed("run", bundle, "--check-layers", model)
     given = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert np.array_equal(run_reference(model, {f"{key}_x:0": given})["y"], TWO[key] * given)
 
 
 def test_the_first_is_told(tmp_path):
-    model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
+    model = write_scales(tmp_path / "m.tflite", TWO)
     line = (
         "assumed the first graph's signature, double: the file has others: 'triple'; "
         "--signature triple takes it"
     )
-    for words in (
-        ("compile", str(model), "--device", "host", "-o", str(bundle)),
-        ("inspect", str(bundle)),
-        ("check", str(model)),
-    ):
-        assert line in " ".join(succeed(*words).stdout.split())
+    bundle, said = compile_host(model)
+    for text in (said, succeed("inspect", bundle).stdout, succeed("check", model).stdout):
+        assert line in " ".join(text.split())
 
 
 def test_of_one_signature_nothing_is_told(tmp_path):
-    model = write_scales(tmp_path / "m.tflite", {"double": 2.0})
-    made = succeed("compile", str(model), "--device", "host", "-o", str(tmp_path / "m.adrenoc"))
-    assert "assumed" not in made.stdout
+    assert "assumed" not in compile_host(write_scales(tmp_path / "m.tflite", {"double": 2.0}))[1]
 
 
 def test_an_unknown_signature(tmp_path, capfd):
@@ -92,12 +90,11 @@ def test_an_unknown_signature(tmp_path, capfd):
 
 
 def test_an_open_batch_is_one_and_another_is_computed(tmp_path):
-    model, bundle = write_scales(tmp_path / "m.tflite", {"f": 2.0}, (-1, 3)), tmp_path / "m.adrenoc"
-    made = succeed("compile", str(model), "--device", "host", "-o", str(bundle))
-    assert "a batch of 1, f_x:0: the file leaves it open; --shape f_x:0:N,3" in made.stdout
-    succeed("compile", str(model), "--device", "host", "-o", str(bundle), "--shape", "f_x:0:5,3")
-    said = json.loads(succeed("run", str(bundle), "--check", str(model), "--json").stdout)
-    assert said["check"]["passed"]
+    model = write_scales(tmp_path / "m.tflite", {"f": 2.0}, (-1, 3))
+    said = compile_host(model)[1]
+    assert "a batch of 1, f_x:0: the file leaves it open; --shape f_x:0:N,3" in said
+    bundle, _ = compile_host(model, "--shape", "f_x:0:5,3")
+    check_run(bundle, model)
     assert open_bundle(bundle).manifest.outputs[0].shape == (5, 3)
 
 
@@ -105,24 +102,18 @@ def test_the_reference_is_resized_before_it_is_laid_out(tmp_path):
     """Of the extents in the file, ones, no window fits."""
     builder = ModelBuilder()
     graph = builder.graph()
-    weights = np.random.default_rng(0).standard_normal((2, 3, 3, 1)).astype(np.float32)
+    weights = np.random.default_rng(0).standard_normal((2, 3, 3, 1))
     x = graph.add(T(data=np.ones((1, 1, 1, 1), np.float32)), "x")
-    held = [graph.add(T(is_constant=True, data=w)) for w in (weights, np.ones(2, np.float32))]
+    held = [graph.add(constant(w, "float32")) for w in (weights, np.ones(2))]
     options = {"padding": 1, "strideH": 1, "strideW": 1}
-    graph.outputs = graph.op(
-        "CONV_2D", [x, *held], [T(shape=(1, 1, 1, 2))], "Conv2DOptions", options
-    )
-    model = schema.ModelT.InitFromPackedBuf(builder.write(), 0)
-    for index in (x, graph.outputs[0]):
-        model.subgraphs[0].tensors[index].shapeSignature = [1, -1, -1, 1 if index == x else 2]
-    writer = flatbuffers.Builder(1024)
-    writer.Finish(model.Pack(writer), b"TFL3")
-    path, bundle = tmp_path / "m.tflite", tmp_path / "m.adrenoc"
-    path.write_bytes(bytes(writer.Output()))
-    words = ["compile", str(path), "--device", "host", "-o", str(bundle), "--shape", "x:1,8,9,1"]
-    succeed(*words)
-    said = json.loads(succeed("run", str(bundle), "--check", str(path), "--json").stdout)
-    assert said["check"]["passed"]
+    result = [T(shape=(1, 1, 1, 2))]
+    graph.outputs = graph.op("CONV_2D", [x, *held], result, "Conv2DOptions", options)
+    for index, channels in ((x, 1), (graph.outputs[0], 2)):
+        graph.tensors[index].shapeSignature = [1, -1, -1, channels]
+    path = tmp_path / "m.tflite"
+    path.write_bytes(builder.write())
+    bundle, _ = compile_host(path, "--shape", "x:1,8,9,1")
+    check_run(bundle, path)
     assert open_bundle(bundle).manifest.outputs[0].shape == (1, 6, 7, 2)
 
 
@@ -139,37 +130,31 @@ def test_other_open_axes_are_asked_for(tmp_path, capfd, shape, option):
 
 @pytest.mark.parametrize("names", [["all"], ["wide", "tall"]])
 def test_several_signatures_are_one_bundle(tmp_path, names):
-    model, bundle = write_shared(tmp_path / "m.tflite"), tmp_path / "m.adrenoc"
+    model = write_shared(tmp_path / "m.tflite")
     asked = [part for name in names for part in ("--signature", name)]
-    made = succeed("compile", str(model), "--device", "host", *asked, "-o", str(bundle))
-    assert "assumed" not in made.stdout
+    bundle, said = compile_host(model, *asked)
+    assert "assumed" not in said
     opened = open_bundle(bundle)
     assert read_signatures(opened) == ("wide", "tall")
     # What both read is there once, where it is packed alike.
     each = [{spec.name for spec in open_signature(opened, n).manifest.params} for n in TALL_WIDE]
     assert each[0] & each[1]
-    told = json.loads(succeed("inspect", str(bundle), "--json").stdout)
+    told = json.loads(succeed("inspect", bundle, "--json").stdout)
     assert told["signatures"] == ["wide", "tall"]
-    assert "tall_x:0" in succeed("inspect", str(bundle)).stdout
+    assert "tall_x:0" in succeed("inspect", bundle).stdout
     for name in (*TALL_WIDE, ""):
-        picked = ["--signature", name] if name else []
-        said = json.loads(
-            succeed("run", str(bundle), "--check", str(model), *picked, "--json").stdout
-        )
-        assert said["check"]["passed"]
-        assert set(said["outputs"]) == OUTPUTS[name or "wide"]
-        notes = " ".join(said["notes"])
+        ran = check_run(bundle, model, *(["--signature", name] if name else []))
+        assert set(ran["outputs"]) == OUTPUTS[name or "wide"]
+        notes = " ".join(ran["notes"])
         assert ("the signature 'wide' ran; --signature picks" in notes) == (not name)
-    succeed("run", str(bundle), "--check-layers", str(model), "--signature", "tall")
-    succeed("device", "warm", str(bundle), "--embed")
+    succeed("run", bundle, "--check-layers", model, "--signature", "tall")
+    succeed("device", "warm", bundle, "--embed")
     assert [*name_parts(opened)] == ["signature tall, 1x64", "signature wide, 3x64"]
-    succeed("view", str(bundle), "-o", str(tmp_path / "page.html"))
+    succeed("view", bundle, "-o", tmp_path / "page.html")
     assert "signature tall, 1x64" in (tmp_path / "page.html").read_text()
-    succeed("prove", str(bundle), str(model))
-    assert [trial["bucket"] for trial in json.loads((bundle / PROOF).read_text())["trials"]] == [
-        0,
-        1,
-    ]
+    succeed("prove", bundle, model)
+    trials = json.loads((bundle / PROOF).read_text())["trials"]
+    assert [trial["bucket"] for trial in trials] == [0, 1]
 
 
 def test_a_project_lists_several_signatures(tmp_path, monkeypatch):
@@ -195,8 +180,7 @@ def test_a_signature_is_examined(tmp_path, command):
 
 
 def test_what_compiles_again_names_the_signature(tmp_path):
-    model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
-    succeed("compile", str(model), "--device", "host", "--signature", "triple", "-o", str(bundle))
+    bundle, _ = compile_host(write_scales(tmp_path / "m.tflite", TWO), "--signature", "triple")
     again = compile_again(open_bundle(bundle), "host")
     assert again == "adrenoc compile m.tflite --device host --signature triple"
 
@@ -224,9 +208,8 @@ def test_what_does_not_go_with_several(tmp_path, capfd, words, said):
 
 
 def test_a_signature_that_a_bundle_lacks(tmp_path, capfd):
-    model, bundle = write_scales(tmp_path / "m.tflite", TWO), tmp_path / "m.adrenoc"
-    succeed("compile", str(model), "--device", "host", "--signature", "triple", "-o", str(bundle))
-    succeed("run", str(bundle), "--signature", "triple")
+    bundle, _ = compile_host(write_scales(tmp_path / "m.tflite", TWO), "--signature", "triple")
+    succeed("run", bundle, "--signature", "triple")
     assert main(["run", str(bundle), "--signature", "tripel"]) == OptionError.exit_code
     assert "has no signature 'tripel' (did you mean" in capfd.readouterr().err
 
@@ -239,40 +222,31 @@ def write_rates(path: Path, *, fast: int = 16000) -> Path:
 
     def branch(taps: int, name: str) -> onnx.GraphProto:
         weights = DRAW.standard_normal((2, 1, taps)).astype(np.float32)
-        nodes = [helper.make_node("Conv", ["x", f"w{name}"], [f"y{name}"])]
+        nodes = parse_nodes(f"y{name} = Conv(x, w{name})")
         made = [helper.make_tensor_value_info(f"y{name}", TensorProto.FLOAT, None)]
-        return helper.make_graph(
-            nodes, name, [], made, [numpy_helper.from_array(weights, f"w{name}")]
-        )
+        held = [numpy_helper.from_array(weights, f"w{name}")]
+        return helper.make_graph(nodes, name, [], made, held)
 
+    sides = {"then_branch": branch(5, "fast"), "else_branch": branch(3, "slow")}
     nodes = [
-        helper.make_node("Equal", ["sr", "rate"], ["is_fast"]),
-        helper.make_node(
-            "If", ["is_fast"], ["t"], then_branch=branch(5, "fast"), else_branch=branch(3, "slow")
-        ),
-        helper.make_node("Mul", ["t", "gain"], ["y"]),
+        *parse_nodes("is_fast = Equal(sr, rate)"),
+        helper.make_node("If", ["is_fast"], ["t"], **sides),
+        *parse_nodes("y = Mul(t, gain)"),
     ]
     inputs = {"x": ("batch", 1, 12), "sr": (), "gain": (1,)}
     whole = {"sr": TensorProto.INT64}
     made = graph(nodes, inputs, ["y"], {"rate": np.array(fast, np.int64)}, dtypes=whole)
-    onnx.save(made, path)
-    return path
-
-
-def compile_and_run(model: Path, bundle: Path, *words: str, run: tuple[str, ...] = ()):
-    succeed("compile", model, "--device", "host", "-o", bundle, *words)
-    return json.loads(succeed("run", bundle, "--check", model, "--json", *run).stdout)
+    return write(made, path.parent, path.name)
 
 
 @pytest.mark.parametrize(("rate", "length"), [(16000, 8), (8000, 10)])
 def test_a_setting_decides_a_branch(tmp_path, rate, length):
-    model, bundle = write_rates(tmp_path / "m.onnx"), tmp_path / "m.adrenoc"
-    assert compile_and_run(model, bundle, "--fix", f"sr={rate}")["check"]["passed"]
+    model = write_rates(tmp_path / "m.onnx")
+    bundle, _ = compile_host(model, "--fix", f"sr={rate}")
+    check_run(bundle, model)
     manifest = open_bundle(bundle).manifest
-    assert [(spec.name, spec.shape) for spec in manifest.inputs] == [
-        ("x", (1, 1, 12)),
-        ("gain", (1,)),
-    ]
+    inputs = [(spec.name, spec.shape) for spec in manifest.inputs]
+    assert inputs == [("x", (1, 1, 12)), ("gain", (1,))]
     assert manifest.outputs[0].shape == (1, 2, length)
     assert manifest.options.values["fixed"] == [["sr", str(rate)]]
     decided = [d for d in open_bundle(bundle).decisions() if d["subject"] == "sr"]
@@ -283,9 +257,9 @@ def test_the_numbers_are_those_of_the_value(tmp_path):
     """A comparison feeds the reference the same value, and another value is another result."""
     model = write_rates(tmp_path / "m.onnx")
     words = "--fix", "sr=16000", "--fix", "gain=0.25"
-    said = compile_and_run(model, tmp_path / "m.adrenoc", *words, "--preset", "fp32")
-    assert said["check"]["passed"]
-    succeed("run", tmp_path / "m.adrenoc", "--check-layers", model)
+    bundle, _ = compile_host(model, *words, "--preset", "fp32")
+    check_run(bundle, model)
+    succeed("run", bundle, "--check-layers", model)
 
 
 def test_an_if_on_an_input_names_the_option(tmp_path, capfd):
@@ -299,15 +273,14 @@ def test_an_if_on_what_weights_make_is_no_setting(tmp_path, capfd):
 
     def branch(operator: str) -> onnx.GraphProto:
         made = [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
-        return helper.make_graph([helper.make_node(operator, ["y"], ["z"])], operator, [], made)
+        return helper.make_graph(parse_nodes(f"z = {operator}(y)"), operator, [], made)
 
+    sides = {"then_branch": branch("Sin"), "else_branch": branch("NonZero")}
     nodes = [
         *parse_nodes(
             "y = MatMul(x, w) most = ReduceMax <keepdims = 0>(y) is_large = Greater(most, zero)"
         ),
-        helper.make_node(
-            "If", ["is_large"], ["t"], then_branch=branch("Sin"), else_branch=branch("NonZero")
-        ),
+        helper.make_node("If", ["is_large"], ["t"], **sides),
     ]
     weights = DRAW.standard_normal((256, 256)).astype(np.float32)
     assert weights.nbytes > LEAST_BYTES

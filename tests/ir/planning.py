@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 import tvm
 
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.check.check_model import check_model
 from adrenoc.check.inputs import make_inputs
 from adrenoc.check.reference import run_reference
+from adrenoc.check.verdict import Policy, Verdict
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
@@ -66,6 +67,16 @@ def run_until(
     return run_stages(start, reporter=SilentReporter(), stop_after=until)[0]
 
 
+def judge(
+    model: Path, target: Target | str = "adreno:750", policy: Policy | None = None
+) -> Verdict:
+    """What `check` finds of a file."""
+    target = load_target(target) if isinstance(target, str) else target
+    options = resolve_options(target).options
+    told = {"policy": policy or Policy(), "reporter": SilentReporter()}
+    return check_model(model, target=target, options=options, **told)
+
+
 def plan_as_user(path: Path) -> State:
     """Import and plan a file for a phone; what would follow are kernels."""
     return run_until("plan_memory", path, "adreno:730")
@@ -81,7 +92,6 @@ def check(
     path: Path, *, shapes: dict[str, tuple[int, ...]] | None = None, tolerance: float = 1e-5
 ) -> tuple[Imported, tvm.IRModule]:
     """Assert that the imported model computes what the file says; return both modules."""
-    pytest.importorskip("ai_edge_litert" if path.suffix == ".tflite" else "onnxruntime")
     imported = import_model(path, shapes=shapes or {})
     module, _ = simplify(imported.module)
     feeds = make_inputs(imported.inputs)

@@ -9,15 +9,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from adrenoc.base.errors import PolicyError
-from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.text.spelling import quote_word, show_count
-from adrenoc.check.check_model import check_model
-from adrenoc.check.verdict import Policy, Verdict
 from adrenoc.cli.main import main
-from adrenoc.ir.options import resolve_options
-from adrenoc.target.target import load_target
 from tests.commands import invoke, succeed
 from tests.host.decoder_bundles import DecoderShape, write_decoder
+from tests.ir.planning import judge
 from tests.models import graph, write, write_network
 
 DRAW = np.random.default_rng(6)
@@ -32,14 +28,6 @@ def write_lookup(folder: Path, rows: int, also: bool = False) -> Path:
     outputs = ["y", "m"] if also else ["y"]
     return write(
         graph(nodes, inputs, outputs, {"w": table}, dtypes={"i": TensorProto.INT64}), folder
-    )
-
-
-def judge(model: Path, device: str = "adreno:750") -> Verdict:
-    target = load_target(device)
-    options = resolve_options(target).options
-    return check_model(
-        model, target=target, options=options, policy=Policy(), reporter=SilentReporter()
     )
 
 
@@ -61,13 +49,11 @@ def test_nobody_is_told_to_split_a_table(tmp_path):
 def write_convs(folder: Path) -> Path:
     """Three convolutions: those at the border may be kept from halves, and so as they are."""
     names = [f"t{i}" for i in range(7)]
-    weights, nodes = {}, []
+    weights, nodes = {}, ""
     for i in range(3):
-        drawn = DRAW.standard_normal((256, 256, 3, 3)) * 0.02
-        weights[f"w{i}"] = drawn.astype(np.float32)
+        weights[f"w{i}"] = (DRAW.standard_normal((256, 256, 3, 3)) * 0.02).astype(np.float32)
         x, between, y = names[2 * i : 2 * i + 3]
-        nodes.append(helper.make_node("Conv", [x, f"w{i}"], [between], pads=[1] * 4))
-        nodes.append(helper.make_node("Relu", [between], [y]))
+        nodes += f"{between} = Conv <pads = [1, 1, 1, 1]>({x}, w{i}) {y} = Relu({between}) "
     return write(graph(nodes, {"t0": [1, 256, 32, 32]}, ["t6"], weights), folder)
 
 
@@ -124,11 +110,7 @@ def test_each_device_has_its_own_verdict(model, capsys):
     told = json.loads(capsys.readouterr().out)["devices"]
     assert [one["target"] for one in told] == ["adreno:a660", "adreno:a750"]
     for one in told:
-        target = load_target(one["target"])
-        options = resolve_options(target, preset=None, command_line={}).options
-        quiet = {"policy": Policy(), "reporter": SilentReporter()}
-        alone = check_model(Path(model), target=target, options=options, **quiet)
-        assert one["totals"]["time_us"] == alone.totals.time_us
+        assert one["totals"]["time_us"] == judge(Path(model), one["target"]).totals.time_us
     assert told[0]["totals"]["time_us"] != told[1]["totals"]["time_us"]
     assert main(["check", model, *BOTH]) == 0
     said = capsys.readouterr().out

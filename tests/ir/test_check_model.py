@@ -13,18 +13,18 @@ from onnx import TensorProto, helper
 from adrenoc.base.errors import MemoryLimitError, PolicyError
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import open_bundle
-from adrenoc.check.check_model import check_model
 from adrenoc.check.verdict import MIB, Policy, Verdict
 from adrenoc.cli.main import main
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.ir.options import resolve_options
+from adrenoc.ir.program import Program
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.passes.fuse import split_winograd
 from adrenoc.passes.lower.fit_memory import order_by_freeing
 from adrenoc.passes.lower.plan_memory import live_intervals, plan_memory
 from adrenoc.passes.verify.check_graph import check_graph
 from adrenoc.target.target import load_target
-from tests.ir.planning import run_until
+from tests.ir.planning import judge, run_until
 from tests.models import graph, write
 
 
@@ -57,17 +57,13 @@ def _ladder() -> onnx.ModelProto:
 
 def _tower(blocks: int = 4, size: int = 32, channels: int = 16) -> onnx.ModelProto:
     """Convolutions at falling resolution: images of different sizes share no memory."""
-    nodes, constants, name = [], {}, "x"
+    nodes, constants, name = "", {}, "x"
     for i in range(blocks):
         constants[f"w{i}"] = _weights(channels, 3 if i == 0 else channels, 3, 3)
-        nodes += [
-            helper.make_node(
-                "Conv", [name, f"w{i}"], [f"c{i}"], pads=[1, 1, 1, 1], strides=[2, 2] if i else None
-            ),
-            helper.make_node("Relu", [f"c{i}"], [f"r{i}"]),
-        ]
+        attrs = "pads = [1, 1, 1, 1]" + ", strides = [2, 2]" * (i > 0)
+        nodes += f"c{i} = Conv <{attrs}>({name}, w{i}) r{i} = Relu(c{i}) "
         name = f"r{i}"
-    nodes.append(helper.make_node("GlobalAveragePool", [name], ["y"]))
+    nodes += f"y = GlobalAveragePool({name})"
     return graph(nodes, {"x": [1, 3, size, size]}, ["y"], constants)
 
 
@@ -75,16 +71,9 @@ def _check(
     model: onnx.ModelProto, folder: Path, *, limits: dict[str, int] | None = None, **policy
 ) -> Verdict:
     target = load_target("adreno:a750")
-    target = replace(
-        target, gpu=replace(target.gpu, limits=replace(target.limits, **(limits or {})))
-    )
-    return check_model(
-        write(model, folder),
-        target=target,
-        options=resolve_options(target).options,
-        policy=Policy(**policy),
-        reporter=SilentReporter(),
-    )
+    limited = replace(target.limits, **(limits or {}))
+    target = replace(target, gpu=replace(target.gpu, limits=limited))
+    return judge(write(model, folder), target, Policy(**policy))
 
 
 def test_places_reasons_and_copies(tmp_path):
@@ -129,19 +118,12 @@ def test_tensors_and_decisions_are_called_what_the_model_calls_them(tmp_path):
         helper.make_node("GlobalAveragePool", ["/a.0/out.1"], ["p"], name="/pool"),
         helper.make_node("Conv", ["p", "v"], ["y"], name="/head"),
     ]
-    constants = {
-        "u": _weights(256, 32, 1, 1),
-        "w": _weights(256, 256, 3, 3),
-        "v": _weights(8, 256, 1, 1),
-    }
-    model = graph(nodes, {"x.1": [1, 32, 14, 14]}, ["y"], constants)
-    verdict = _check(model, tmp_path)
+    shapes = {"u": (256, 32, 1, 1), "w": (256, 256, 3, 3), "v": (8, 256, 1, 1)}
+    constants = {name: _weights(*shape) for name, shape in shapes.items()}
+    verdict = _check(graph(nodes, {"x.1": [1, 32, 14, 14]}, ["y"], constants), tmp_path)
     parts = [node for node in verdict.nodes if node.tensor.startswith("/a.0/out.1")]
-    assert [node.tensor for node in parts] == [
-        "/a.0/out.1.tiles",
-        "/a.0/out.1.planes",
-        "/a.0/out.1",
-    ]
+    names = [node.tensor.removeprefix("/a.0/out.1") for node in parts]
+    assert names == [".tiles", ".planes", ""]
     assert [node.node for node in parts] == ["/a.0/Relu (tiles)", "/a.0/Relu (planes)", "/a.0/Relu"]
     subjects = {d["subject"] for d in verdict.decisions if d["stage"] == "split_winograd"}
     assert subjects == {"/a.0/out.1"}
@@ -237,11 +219,10 @@ def test_a_limit_that_holds_changes_nothing(tmp_path):
 
 @pytest.mark.usefixtures("split")
 def test_split_convolutions_become_whole_again_before_anything_else_moves(tmp_path):
-    nodes = [helper.make_node("Conv", ["x", "u"], ["s"])]
-    nodes.append(helper.make_node("Conv", ["s", "w0"], ["a"], pads=[1, 1, 1, 1]))
-    nodes.append(helper.make_node("Conv", ["a", "w1"], ["b"], pads=[1, 1, 1, 1]))
-    nodes.append(helper.make_node("GlobalAveragePool", ["b"], ["p"]))
-    nodes.append(helper.make_node("Conv", ["p", "v"], ["y"]))
+    nodes = (
+        "s = Conv(x, u) a = Conv <pads = [1, 1, 1, 1]>(s, w0) "
+        "b = Conv <pads = [1, 1, 1, 1]>(a, w1) p = GlobalAveragePool(b) y = Conv(p, v)"
+    )
     constants = {"w0": _weights(256, 256, 3, 3), "w1": _weights(256, 256, 3, 3)}
     constants |= {"u": _weights(256, 3, 1, 1), "v": _weights(8, 256, 1, 1)}
     model = graph(nodes, {"x": [1, 3, 28, 28]}, ["y"], constants)
@@ -273,53 +254,47 @@ def test_what_cannot_fit_is_refused_with_the_peak_and_the_remedy(tmp_path):
 
 def test_order_that_frees_first_keeps_the_program_valid(tmp_path):
     """Many branches side by side: one after the other they need one slot, together many."""
-    nodes, constants = [], {}
-    for i in range(6):
-        constants[f"w{i}"] = _weights(16, 4, 3, 3)
-        nodes.append(helper.make_node("Conv", ["x", f"w{i}"], [f"b{i}"], pads=[1, 1, 1, 1]))
-    nodes += [helper.make_node("GlobalAveragePool", [f"b{i}"], [f"p{i}"]) for i in range(6)]
-    nodes.append(helper.make_node("Concat", [f"p{i}" for i in range(6)], ["y"], axis=1))
+    each = range(6)
+    constants = {f"w{i}": _weights(16, 4, 3, 3) for i in each}
+    nodes = " ".join(f"b{i} = Conv <pads = [1, 1, 1, 1]>(x, w{i})" for i in each)
+    nodes += "".join(f" p{i} = GlobalAveragePool(b{i})" for i in each)
+    nodes += f" y = Concat <axis = 1>({', '.join(f'p{i}' for i in each)})"
     state = _compiled(graph(nodes, {"x": [1, 4, 32, 32]}, ["y"], constants), tmp_path)
     other = order_by_freeing(state.program)
     made = set(state.program.graph.inputs) | set(state.program.params)
     for step in other.steps:
         assert {state.program.graph.aliases.get(n, n) for n in step.arguments[:-1]} <= made
         made.add(step.arguments[-1])
-    assert sorted(s.arguments for s in other.steps) == sorted(
-        s.arguments for s in state.program.steps
-    )
+    assert _arguments(other) == _arguments(state.program)
     before, after = plan_memory(state.program).plan, plan_memory(other).plan
     assert after.slot_bytes < before.slot_bytes / 2
 
 
+def _arguments(program: Program) -> list[tuple[str, ...]]:
+    return sorted(step.arguments for step in program.steps)
+
+
 def test_steps_in_another_order_write_all_parts_before_the_whole_is_read(tmp_path):
     """Every part is memory of the whole; a reader waits for those alone that it reads."""
-    nodes, constants = [], {"last": _weights(4, 24, 1, 1), "first": _weights(4, 8, 1, 1)}
+    nodes, constants = "", {"last": _weights(4, 24, 1, 1), "first": _weights(4, 8, 1, 1)}
     for i, source in enumerate(("x", "x", "b1")):
-        channels = 4 if source == "x" else 8
-        constants[f"w{i}"] = _weights(8, channels, 3, 3)
-        nodes.append(helper.make_node("Conv", [source, f"w{i}"], [f"b{i}"], pads=[1, 1, 1, 1]))
-        nodes.append(helper.make_node("Conv", [f"b{i}", f"v{i}"], [f"p{i}"]))
+        constants[f"w{i}"] = _weights(8, 4 if source == "x" else 8, 3, 3)
         constants[f"v{i}"] = _weights(8, 8, 1, 1)
-    nodes.append(helper.make_node("Concat", ["p0", "p1", "p2"], ["whole"], axis=1))
-    nodes.append(helper.make_node("Conv", ["whole", "last"], ["y"]))
-    nodes.append(helper.make_node("Conv", ["p0", "first"], ["z"]))
+        nodes += f"b{i} = Conv <pads = [1, 1, 1, 1]>({source}, w{i}) p{i} = Conv(b{i}, v{i}) "
+    nodes += "whole = Concat <axis = 1>(p0, p1, p2) y = Conv(whole, last) z = Conv(p0, first)"
     state = _compiled(graph(nodes, {"x": [1, 4, 32, 32]}, ["y", "z"], constants), tmp_path)
     assert state.program.graph.owner("p1") == "whole"
     other = order_by_freeing(state.program)
     check_graph(other.graph)
     assert [n.output for n in other.graph.nodes] == [s.arguments[-1] for s in other.steps]
-    assert sorted(s.arguments for s in other.steps) == sorted(
-        s.arguments for s in state.program.steps
-    )
+    assert _arguments(other) == _arguments(state.program)
     assert sum(i.name == "whole" for i in live_intervals(other)) == 1
 
 
 def test_bytes_are_held_against_the_least_that_a_run_moves(tmp_path):
     """A tensor that two nodes read is moved once more than it must be."""
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"])]
-    nodes += [helper.make_node("Conv", ["c", f"w{i}"], [f"y{i}"]) for i in range(2)]
-    constants = {"w": _weights(8, 8, 1, 1), "w0": _weights(8, 8, 1, 1), "w1": _weights(8, 8, 1, 1)}
+    nodes = "c = Conv(x, w) y0 = Conv(c, w0) y1 = Conv(c, w1)"
+    constants = {name: _weights(8, 8, 1, 1) for name in ("w", "w0", "w1")}
     model = graph(nodes, {"x": [1, 8, 16, 16]}, ["y0", "y1"], constants)
     totals = _check(model, tmp_path).totals
     assert totals.bytes - totals.floor_bytes == 8 * 16 * 16 * 2
@@ -352,14 +327,12 @@ def test_what_is_looked_at_has_the_sizes_of_what_is_built(tmp_path, largest):
     nodes = "a = Conv <pads = [1, 1, 1, 1]> (x, wide) y = Conv(a, deep)"
     model = graph(nodes, {"x": [1, 64, 56, 56]}, ["y"], {"wide": wide, "deep": deep})
     target = load_target("adreno:750")
-    asked = {"keep_float32": False}
-    options = resolve_options(target, preset="fp16", command_line=asked).options
-    path, reporter = write(model, tmp_path), SilentReporter()
+    said = {"preset": "fp16", "command_line": {"keep_float32": False}}
+    options = resolve_options(target, **said).options
+    start = State(model=write(model, tmp_path), target=target, options=options)
     built, looked = (
         run_stages(
-            State(model=path, target=target, options=options, sizes_only=only),
-            reporter=reporter,
-            stop_after="plan_memory",
+            replace(start, sizes_only=only), reporter=SilentReporter(), stop_after="plan_memory"
         )[0]
         for only in (False, True)
     )

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.base.tvmapi import BufferLoad, Expr, Var, decl_buffer, floordiv, floormod, iconst
@@ -26,7 +25,7 @@ from adrenoc.target.target import load_target
 from tests.host.decoder_bundles import DecoderShape, write_decoder
 from tests.host.run_op import Ops
 from tests.ir.planning import plan
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 EXTENTS: dict[str, Any] = {"context": 512, "hidden": 256, "head": 64, "mlp": 512, "layers": 1}
 
@@ -196,15 +195,20 @@ def test_all_products_that_read_a_norm_compute_it(preset, readers):
         ]
 
 
+def _stays(net: _Net, reason: str, **asked) -> None:
+    """The norm stays a kernel, for this reason."""
+    graph, state = _planned_norms(net, **asked)
+    assert not _centred(graph)
+    assert reason in _said(state)
+
+
 @pytest.mark.parametrize(
     "preset, reason", [("fp32", "not stored in halves"), ("fp16", "not centred are in halves")]
 )
 def test_precisions_in_which_it_stays(preset, reason):
     net = _Net()
     net.output(net.product(net.norm))
-    graph, state = _planned_norms(net, preset=preset)
-    assert not _centred(graph)
-    assert reason in _said(state)
+    _stays(net, reason, preset=preset)
 
 
 @pytest.mark.parametrize(
@@ -221,17 +225,13 @@ def test_precisions_in_which_it_stays(preset, reason):
 def test_a_norm_that_something_else_reads_stays(outputs, reason):
     net = _Net()
     net.output(*outputs(net))
-    graph, state = _planned_norms(net)
-    assert not _centred(graph)
-    assert reason in _said(state)
+    _stays(net, reason)
 
 
 def test_few_tokens_and_parts_of_blocks_stay():
     for net, reason in ((_Net(tokens=3), "few tokens"), (_Net(depth=66), "no whole blocks")):
         net.output(net.product(net.norm))
-        graph, state = _planned_norms(net)
-        assert not _centred(graph)
-        assert reason in _said(state)
+        _stays(net, reason)
 
 
 @pytest.mark.parametrize("gain, size", [(4000.0, 30.0), (1.0, 1e-5)])
@@ -247,9 +247,7 @@ def test_wide_products_of_a_phone_keep_their_norm():
     """There each of many work-groups would take statistics, which costs more than a launch."""
     net = _Net(tokens=577, depth=1024)
     net.output(net.product(net.norm, columns=4096))
-    graph, state = _planned_norms(net, device="adreno:660")
-    assert not _centred(graph)
-    assert "clocks in its products" in _said(state)
+    _stays(net, "clocks in its products", device="adreno:660")
 
 
 TOKENS, HEADS, WIDTH = 12, 2, 8
@@ -257,23 +255,17 @@ TOKENS, HEADS, WIDTH = 12, 2, 8
 
 def vision_block(*, width: int = WIDTH, bias: bool = False) -> onnx.ModelProto:
     """A joint projection, split heads, scaled scores, joined heads, a projection."""
-    dim, node = HEADS * width, helper.make_node
+    dim = HEADS * width
     weight = np.random.default_rng(3).standard_normal((dim, 3 * dim)).astype(np.float32)
-    nodes = [
-        node("MatMul", ["x", "w"], ["qkv"]),
-        node("Reshape", ["qkv", "split"], ["s"]),
-        node("Transpose", ["s"], ["t"], perm=[2, 0, 3, 1, 4]),
-        *(node("Gather", ["t", f"i{i}"], [name], axis=0) for i, name in enumerate("qkv")),
-        node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
-        node("MatMul", ["q", "kt"], ["scores"]),
-        node("Mul", ["scores", "scale"], ["scaled"]),
-        *([node("Add", ["scaled", "bias"], ["biased"])] if bias else []),
-        node("Softmax", ["biased" if bias else "scaled"], ["p"], axis=-1),
-        node("MatMul", ["p", "v"], ["mixed"]),
-        node("Transpose", ["mixed"], ["back"], perm=[0, 2, 1, 3]),
-        node("Reshape", ["back", "joined"], ["j"]),
-        node("MatMul", ["j", "o"], ["y"]),
-    ]
+    last = "biased" if bias else "scaled"
+    nodes = (
+        "qkv = MatMul(x, w) s = Reshape(qkv, split) t = Transpose <perm = [2, 0, 3, 1, 4]>(s) "
+        "q = Gather <axis = 0>(t, i0) k = Gather <axis = 0>(t, i1) v = Gather <axis = 0>(t, i2) "
+        "kt = Transpose <perm = [0, 1, 3, 2]>(k) scores = MatMul(q, kt) "
+        f"scaled = Mul(scores, scale) {'biased = Add(scaled, bias)' * bias} "
+        f"p = Softmax <axis = -1>({last}) mixed = MatMul(p, v) "
+        "back = Transpose <perm = [0, 2, 1, 3]>(mixed) j = Reshape(back, joined) y = MatMul(j, o)"
+    )
     constants = {
         "w": weight,
         "o": weight[:, :dim].copy(),
@@ -335,15 +327,12 @@ def test_where_elements_of_a_source_go():
 
 def _guarded(mask: np.ndarray, guard: bool = True) -> onnx.ModelProto:
     """Attention of 8 tokens by itself, masked, as torch's exporter guards masked rows."""
-    nodes = [
-        *parse_nodes("t = MatMul(q, k) u = Add(t, m) p = Softmax <axis = -1>(u) b = IsNaN(p)"),
-        helper.make_node("Where", ["b", "zero" if guard else "one", "p"], ["w"]),
-        helper.make_node("MatMul", ["w", "v"], ["y"]),
-    ]
-    constants = {"m": mask, "zero": np.float32(0), "one": np.float32(1)}
+    nodes = (
+        "t = MatMul(q, k) u = Add(t, m) p = Softmax <axis = -1>(u) b = IsNaN(p) "
+        "w = Where(b, instead, p) y = MatMul(w, v)"
+    )
     shapes = {"q": [1, 2, 8, 16], "k": [1, 2, 16, 8], "v": [1, 2, 8, 16]}
-    del constants["one" if guard else "zero"]
-    return graph(nodes, shapes, ["y"], constants)
+    return graph(nodes, shapes, ["y"], {"m": mask, "instead": np.float32(not guard)})
 
 
 @pytest.mark.parametrize("guard", (True, False))

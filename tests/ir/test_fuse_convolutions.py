@@ -202,29 +202,20 @@ def test_a_pair_becomes_one_node(form, preset):
 
 
 @each
-def test_another_reader_needs_the_tensor(form):
+@pytest.mark.parametrize(
+    ("reason", "kind", "also"),
+    [
+        ("reads it too", {}, lambda net, read: [net.op("GlobalAveragePool", read)]),
+        ("", {}, lambda net, read: [read]),
+        ("might not be a number", {"wide": 18, "between": "Reciprocal"}, lambda net, read: []),
+        ("", {"kernel": 3}, lambda net, read: []),
+    ],
+    ids=["another reader", "an output", "no number beyond the last channel", "more taps"],
+)
+def test_what_keeps_pairs_apart(form, reason, kind, also):
     net = Net(8)
-    read, y = _pair(net, form)
-    _apart(net, form, "reads it too", y, net.op("GlobalAveragePool", read))
-
-
-@each
-def test_an_output_of_the_model_is_kept(form):
-    net = Net(8)
-    read, y = _pair(net, form)
-    _apart(net, form, "", y, read)
-
-
-@each
-def test_what_is_no_number_beyond_the_last_channel_keeps_pairs_apart(form):
-    net = Net(8)
-    _apart(net, form, "might not be a number", _pair(net, form, wide=18, between="Reciprocal")[1])
-
-
-@each
-def test_a_convolution_of_more_taps_stays_apart(form):
-    net = Net(8)
-    _apart(net, form, "", _pair(net, form, kernel=3)[1])
+    read, y = _pair(net, form, **kind)
+    _apart(net, form, reason, y, *also(net, read))
 
 
 @each

@@ -14,7 +14,7 @@ from adrenoc.base.host import memory as host_memory
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx import fold, infer
 from tests.ir.planning import check, operators
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 node = helper.make_node
 ONES = np.linspace(0.5, 1.5, 12, dtype=np.float32).reshape(3, 4)
@@ -115,12 +115,10 @@ def test_what_nothing_computes_is_the_fault_of_the_model(tmp_path):
 @pytest.mark.parametrize("op", ["GreaterOrEqual", "LessOrEqual"])
 def test_shape_of_a_comparison_is_known(op, opset, tmp_path):
     """Inference of opsets 12 to 15 tells none, and what is shaped by it had no shape."""
-    nodes = [
-        node(op, ["x", "bound"], ["is_so"]),
-        *parse_nodes(
-            "shape = Shape(is_so) longer = Concat <axis = 0>(shape, one) y = Reshape(x, longer)"
-        ),
-    ]
+    nodes = (
+        f"is_so = {op}(x, bound) shape = Shape(is_so) longer = Concat <axis = 0>(shape, one) "
+        "y = Reshape(x, longer)"
+    )
     constants = {"bound": np.array(0.5, np.float32), "one": np.array([1])}
     check(write(graph(nodes, {"x": (3, 4)}, ["y"], constants, opset=opset), tmp_path))
 
@@ -198,6 +196,17 @@ def test_the_memory_of_this_machine_is_known(monkeypatch):
 # Norms of weights
 
 
+NORMS = {
+    "training": (
+        "n, mean_now, variance_now = BatchNormalization "
+        "<training_mode = 1>(r, gain, zero, mean, one)"
+    ),
+    "instance": "n = InstanceNormalization(r, gain, zero)",
+    "inference": "n = BatchNormalization(r, gain, zero, zero, one)",
+    "variance": "n = MeanVarianceNormalization <axes = [2]>(r)",
+}
+
+
 def standardised(op: str) -> onnx.ModelProto:
     """A convolution whose weights a norm standardises on each run, as in NFNets."""
     rng = np.random.default_rng(0)
@@ -210,26 +219,14 @@ def standardised(op: str) -> onnx.ModelProto:
         "mean": np.zeros(4, np.float32),  # onnxruntime writes the new one there
         "one": np.ones(4, np.float32),
     }
-    norms = {
-        "training": node(
-            "BatchNormalization",
-            ["r", "gain", "zero", "mean", "one"],
-            ["n", "mean_now", "variance_now"],
-            training_mode=1,
-        ),
-        "instance": node("InstanceNormalization", ["r", "gain", "zero"], ["n"]),
-        "inference": node("BatchNormalization", ["r", "gain", "zero", "zero", "one"], ["n"]),
-        "variance": node("MeanVarianceNormalization", ["r"], ["n"], axes=[2]),
-    }
-    nodes = [
-        node("Reshape", ["w", "rows"], ["r"]),
-        norms[op],
-        *parse_nodes("s = Reshape(n, whole) y = Conv <pads = [1, 1, 1, 1]>(x, s)"),
-    ]
+    nodes = (
+        f"r = Reshape(w, rows) {NORMS[op]} s = Reshape(n, whole) "
+        "y = Conv <pads = [1, 1, 1, 1]>(x, s)"
+    )
     return graph(nodes, {"x": (1, 3, 5, 5)}, ["y"], constants)
 
 
-@pytest.mark.parametrize("op", ["training", "instance", "inference", "variance"])
+@pytest.mark.parametrize("op", NORMS)
 def test_norms_of_weights_fold(op, tmp_path):
     _, module = check(write(standardised(op), tmp_path))
     assert set(operators(module)) == {"nn.conv2d"}
@@ -237,17 +234,11 @@ def test_norms_of_weights_fold(op, tmp_path):
 
 def test_norms_that_train_are_refused_in_few_words(tmp_path):
     names = [f"c{i}" for i in range(4)]
+    nodes = []
+    for i in range(200):
+        ends = [f"t{i}", *names], [f"t{i + 1}", "", ""]
+        nodes.append(node("BatchNormalization", *ends, f"norm{i}", training_mode=1))
     constants = {name: np.ones(3, np.float32) for name in names}
-    nodes = [
-        node(
-            "BatchNormalization",
-            [f"t{i}", *names],
-            [f"t{i + 1}", "", ""],
-            f"norm{i}",
-            training_mode=1,
-        )
-        for i in range(200)
-    ]
     model = graph(nodes, {"t0": (2, 3, 4, 4)}, ["t200"], constants)
     with pytest.raises(AdrenocError, match=r"\(200x\).*it trains.*and 192 more$") as caught:
         imported(tmp_path, model)
@@ -258,9 +249,6 @@ def test_norms_that_train_are_refused_in_few_words(tmp_path):
 def test_factors_whose_product_is_no_number_stay_apart(factors, tmp_path):
     held = {f"f{i}": np.array(f, np.float32) for i, f in enumerate(factors)}
     held["before"] = np.array(1 / factors[0], np.float32)
-    nodes = [
-        node("Mul", ["x", "before"], ["a"]),
-        node("Sin" if factors[0] > 1 else "Abs", ["a"], ["b"]),
-        *parse_nodes("c = Mul(b, f0) y = Mul(c, f1)"),
-    ]
+    between = "Sin" if factors[0] > 1 else "Abs"
+    nodes = f"a = Mul(x, before) b = {between}(a) c = Mul(b, f0) y = Mul(c, f1)"
     check(write(graph(nodes, {"x": (3, 4)}, ["y"], held), tmp_path))

@@ -174,7 +174,6 @@ def two_steps(folder: Path) -> Path:
 
 
 def test_onnx_outputs_and_intermediate_tensors(tmp_path):
-    pytest.importorskip("onnxruntime")
     feeds = make_inputs([SPEC])
     found = run_reference(two_steps(tmp_path), feeds, tensors=["mid"])
     np.testing.assert_array_equal(found["mid"], -feeds["x"])
@@ -182,7 +181,6 @@ def test_onnx_outputs_and_intermediate_tensors(tmp_path):
 
 
 def test_tflite_intermediate_tensors(tmp_path):
-    pytest.importorskip("ai_edge_litert")
     path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
     feeds = make_inputs([TensorSpec(name="input", shape=(1, 31, 31, 3), dtype="float32")])
     found = run_reference(path, feeds, tensors=["maximum_7"])
@@ -192,14 +190,12 @@ def test_tflite_intermediate_tensors(tmp_path):
 
 
 def test_unknown_tensor_names_the_nearest(tmp_path):
-    pytest.importorskip("onnxruntime")
     with pytest.raises(InputError) as caught:
         run_reference(two_steps(tmp_path), make_inputs([SPEC]), tensors=["midd"])
     assert "'mid'" in caught.value.hint
 
 
 def test_missing_and_misshapen_inputs(tmp_path):
-    pytest.importorskip("onnxruntime")
     with pytest.raises(InputError, match="no array for 'x'"):
         run_reference(two_steps(tmp_path), {})
     with pytest.raises(InputError, match="cannot run"):
@@ -208,9 +204,6 @@ def test_missing_and_misshapen_inputs(tmp_path):
 
 def test_what_litert_loads_and_cannot_run(tmp_path):
     """A kernel that looks at the dtype when it is called."""
-    pytest.importorskip("ai_edge_litert")
-    from tests.tflite.build import ModelBuilder, T
-
     made = ModelBuilder()
     main = made.graph()
     operands = [
@@ -249,14 +242,12 @@ def test_what_xnnpack_refuses_plain_kernels_compute(tmp_path, monkeypatch, capfd
 
 
 def test_misshapen_tflite_input(tmp_path):
-    pytest.importorskip("ai_edge_litert")
     path = write_network(tmp_path, "mixed_small", size=31, width=1.0)
     with pytest.raises(InputError, match=r"expected float32 \[1, 31, 31, 3\]"):
         run_reference(path, {"input": np.ones((1, 3), np.float32)})
 
 
 def test_model_that_the_runtime_refuses(tmp_path):
-    pytest.importorskip("onnxruntime")
     model = graph("y = NoSuchOperator(x)", {"x": (1,)}, ["y"])
     with pytest.raises(ModelFormatError, match="NoSuchOperator"):
         run_reference(write(model, tmp_path), {"x": np.ones(1, np.float32)})
@@ -290,7 +281,6 @@ def test_a_quantised_model_tells_its_quanta(tmp_path):
 
 
 def test_other_kernels_compute_it_too(tmp_path):
-    pytest.importorskip("onnxruntime")
     path, feeds = _with_quanta(tmp_path), make_inputs([SPEC])
     expected, others = run_reference(path, feeds), other_kernels(path, feeds)
     assert set(others) == {PLAIN, UNSIGNED}
@@ -324,7 +314,6 @@ def _product_of_4_bits(folder: Path, *, as_conversion: bool) -> tuple[Path, np.n
 @pytest.mark.parametrize("as_conversion", [True, False])
 def test_weights_of_4_bits_are_multiplied_in_float(tmp_path, as_conversion):
     """onnxruntime rounds x to bytes for it, of its own accord or because the model lets it."""
-    pytest.importorskip("onnxruntime")
     path, weights = _product_of_4_bits(tmp_path, as_conversion=as_conversion)
     x = np.random.default_rng(4).normal(size=(4, 32)).astype(np.float32)
     exact = x @ weights
@@ -342,7 +331,6 @@ def test_a_model_that_stores_halves_rounds(tmp_path):
 
 
 def test_quanta_of_a_tflite_file(tmp_path):
-    pytest.importorskip("ai_edge_litert")
     built = ModelBuilder()
     main = built.graph()
     data = np.linspace(-1, 1, 12, dtype=np.float32).reshape(1, 12)
@@ -358,7 +346,6 @@ def test_quanta_of_a_tflite_file(tmp_path):
 
 
 def test_types_that_onnxruntime_has_no_kernel_for_are_not_the_models_fault(tmp_path):
-    pytest.importorskip("onnxruntime")
     weights = {"w": np.ones((4, 3, 3, 3))}
     model = graph(
         "y = Conv(x, w)",

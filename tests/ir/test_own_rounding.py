@@ -16,9 +16,6 @@ from tests.models import graph, write
 from tests.tflite.build import GraphBuilder, ModelBuilder, T, schema
 from tests.tflite.cases import F32, f, q, qb, qt, qw, w
 
-pytest.importorskip("ai_edge_litert")
-
-
 CONV = {"dilationHFactor": 1, "dilationWFactor": 1, "strideH": 1, "strideW": 1}
 WINDOW = {"filterHeight": 2, "filterWidth": 2, "strideH": 2, "strideW": 2}
 
@@ -88,7 +85,6 @@ def test_floats_of_a_file_move(tmp_path):
     assert 0 < np.abs(seen - expected).max() < 1e-5
 
 
-pytest.importorskip("onnxruntime")
 STEPS = 64
 
 
@@ -194,7 +190,6 @@ def test_what_halves_of_the_reference_round_is_no_error(tmp_path):
 
 def test_kernels_without_an_operator_are_left_out(tmp_path):
     """XNNPACK has MediaPipe's transposed convolution, LiteRT's plain kernels have not."""
-    pytest.importorskip("ai_edge_litert")
     random = np.random.default_rng(2)
     builder = ModelBuilder()
     main = builder.graph()

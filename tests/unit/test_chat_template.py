@@ -137,9 +137,6 @@ def test_a_turn_ends_where_the_generation_says(tmp_path):
     assert _tokens_beside(model)["end_tokens"] == (2,)
 
 
-pytest.importorskip("jinja2")
-
-
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{{ '<|im_start|>assistant\n' }}"
