@@ -5,10 +5,7 @@ import pytest
 from adrenoc.ir.options import CompileOptions
 from tests.host.run_op import CHECKED, Ops
 
-_AS_USERS = tuple(
-    f"test_{name}"
-    for name in ("half_", "mixed_range", "coordinates", "long_sums", "property", "ops_arg")
-)
+_AS_USERS = tuple(f"test_{name}" for name in ("half_", "property", "ops_arg"))
 """Files about which numbers lie in half.  Others test kernels, in half wherever they can be."""
 
 

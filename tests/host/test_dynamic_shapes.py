@@ -21,25 +21,27 @@ from adrenoc.importers.onnx.session import open_session
 from tests.commands import invoke, run_program, succeed
 from tests.faulty.driver import misbehaving
 from tests.models import graph, write
-from tests.tflite.build import ModelBuilder, T, start
+from tests.tflite.build import ModelBuilder, T, constant, start
 from tests.tflite.signature_models import handle, write_sharing
 
 pytestmark = pytest.mark.usefixtures("device")
 
 
+def _write_open(nodes: str, shape: tuple, outputs: list[str], folder: Path, **weights) -> Path:
+    """A network whose input has open extents; `weights` are shapes."""
+    random = np.random.default_rng(0)
+    held = {n: random.standard_normal(form).astype(np.float32) for n, form in weights.items()}
+    return write(graph(nodes, {"x": shape}, outputs, held), folder)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    random = np.random.default_rng(0)
     nodes = (
         "a = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, w) map = Relu(a) "
         "g = GlobalAveragePool(map) f = Flatten(g) y = Gemm(f, d)"
     )
-    constants = {
-        "w": random.standard_normal((6, 3, 3, 3)).astype(np.float32),
-        "d": random.standard_normal((6, 5)).astype(np.float32),
-    }
-    proto = graph(nodes, {"x": ("n", 3, "h", "w_")}, ["y", "map"], constants)
-    return write(proto, tmp_path_factory.mktemp("dynamic"))
+    folder, weights = tmp_path_factory.mktemp("dynamic"), {"w": (6, 3, 3, 3), "d": (6, 5)}
+    return _write_open(nodes, ("n", 3, "h", "w_"), ["y", "map"], folder, **weights)
 
 
 @pytest.fixture(scope="module", params=["folder", "tar"])
@@ -54,17 +56,11 @@ def bundle(request, model) -> Bundle:
 
 def test_constants_are_written_once(bundle):
     buckets = read_buckets(bundle)
-    assert [e.folder for e in buckets.buckets] == [
-        "buckets/1x3x8x9",
-        "buckets/1x3x12x9",
-        "buckets/4x3x8x9",
-        ".",
-    ]
+    folders = [f"buckets/{shape}" for shape in ("1x3x8x9", "1x3x12x9", "4x3x8x9")]
+    assert [e.folder for e in buckets.buckets] == [*folders, "."]
     assert buckets.batch.refused == ""
-    assert [(o.name, o.axis, o.factor) for o in buckets.batch.outputs] == [
-        ("y", 0, 1),
-        ("map", 0, 1),
-    ]
+    outputs = [(o.name, o.axis, o.factor) for o in buckets.batch.outputs]
+    assert outputs == [("y", 0, 1), ("map", 0, 1)]
     assert len([e for e in bundle.manifest.files if e.path.endswith("params.safetensors")]) == 1
     with safe_open(bundle.root / "params.safetensors", "numpy") as file:
         held = set(file.keys())
@@ -103,18 +99,13 @@ def test_command_line(bundle, model, tmp_path):
 
 @pytest.fixture(scope="module")
 def model_runs(tmp_path_factory) -> Path:
-    random = np.random.default_rng(0)
     nodes = (
         "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Relu(a) c = Conv(b, v) "
         "g = GlobalAveragePool(c) f = Flatten(g) y = Gemm(f, d)"
     )
-    constants = {
-        "w": random.standard_normal((30, 8, 3, 3)).astype(np.float32),
-        "v": random.standard_normal((96, 30, 1, 1)).astype(np.float32),
-        "d": random.standard_normal((96, 50)).astype(np.float32),
-    }
-    proto = graph(nodes, {"x": ("n", 8, 28, 28)}, ["y"], constants)
-    return write(proto, tmp_path_factory.mktemp("editions"))
+    weights = {"w": (30, 8, 3, 3), "v": (96, 30, 1, 1), "d": (96, 50)}
+    folder = tmp_path_factory.mktemp("editions")
+    return _write_open(nodes, ("n", 8, 28, 28), ["y"], folder, **weights)
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +113,7 @@ def bundle_runs(model_runs) -> Bundle:
     """For two GPUs, and for two batches of each."""
     output = model_runs.with_name("set.adrenoc")
     words = ("--device", "host:660,host:750", "--shape", "x:1|2,8,28,28", "--no-cache")
-    made = invoke("compile", model_runs, *words, "-o", output)
-    assert made.exit_code == 0, made.output
+    succeed("compile", model_runs, *words, "-o", output)
     return open_bundle(output)
 
 
@@ -222,26 +212,19 @@ def test_kernels_that_a_driver_refuses_give_way_to_the_common_ones(bundle_runs, 
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("edition", "said"),
     [
-        ("{", "devices.json is not JSON"),
-        ('{"editions": []}', "0 common editions"),
-        (
-            '{"editions": [{"folder": "..", "target": "adreno", "gpu": "", "driver": ""}]}',
-            "a folder inside of the bundle",
-        ),
-        (
-            '{"editions": [{"folder": "kernels", "target": "a", "gpu": "750", "driver": ""}]}',
-            "none of devices/NAME",
-        ),
-        (
-            '{"editions": [{"folder": ".", "target": "a", "gpu": "75", "driver": ""}]}',
-            "the number of an Adreno",
-        ),
+        (None, "devices.json is not JSON"),
+        ({}, "0 common editions"),
+        ({"folder": "..", "target": "adreno"}, "a folder inside of the bundle"),
+        ({"folder": "kernels", "gpu": "750"}, "none of devices/NAME"),
+        ({"folder": ".", "gpu": "75"}, "the number of an Adreno"),
     ],
 )
-def test_a_damaged_list_is_refused(bundle_runs, tmp_path, text, said):
-    (tmp_path / "devices.json").write_text(text)
+def test_a_damaged_list_is_refused(bundle_runs, tmp_path, edition, said):
+    whole = {"folder": ".", "target": "a", "gpu": "", "driver": ""}
+    plain = {"editions": [{**whole, **edition}] if edition else []}
+    (tmp_path / "devices.json").write_text("{" if edition is None else json.dumps(plain))
     with pytest.raises(BundleError) as refused:
         read_editions(replace(bundle_runs, root=tmp_path))
     assert said in refused.value.message
@@ -403,13 +386,11 @@ def test_a_variable_that_no_handle_names_is_refused(tmp_path, capfd):
     main_graph, init = builder.graph("main"), builder.graph("init")
     main_graph.op("CALL_ONCE", [], [], "CallOnceOptions", {"initSubgraphIndex": 1})
     given = main_graph.add(T(dtype="resource", shape=(1,)), "given")
-    read = [
-        main_graph.op("READ_VARIABLE", [at], [form])[0] for at in (handle(main_graph, "a"), given)
-    ]
+    places = (handle(main_graph, "a"), given)
+    read = [main_graph.op("READ_VARIABLE", [at], [form])[0] for at in places]
     main_graph.inputs = [given]
     main_graph.outputs = main_graph.op("ADD", read, [form], "AddOptions")
-    value = init.add(T(data=FIRST, is_constant=True))
-    init.op("ASSIGN_VARIABLE", [handle(init, "a"), value], [])
+    init.op("ASSIGN_VARIABLE", [handle(init, "a"), init.add(constant(FIRST, "float32"))], [])
     (tmp_path / "m.tflite").write_bytes(builder.write())
     code = main(["compile", str(tmp_path / "m.tflite"), "--device", "host"])
     assert code == UnsupportedOperatorError.exit_code

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.bundle.bundle import open_bundle
@@ -25,7 +25,7 @@ from adrenoc.ir.options import resolve_options
 from adrenoc.ir.program import Program
 from adrenoc.target.target import load_target
 from tests.ir.planning import run_until
-from tests.models import graph, parse_nodes, write, write_network
+from tests.models import graph, write, write_network
 
 OPTIMISED = True
 # Small enough that building the kernels takes seconds; odd channel counts come with the widths.
@@ -178,24 +178,20 @@ def _fused_attention() -> onnx.ModelProto:
 
     The transposed tensor has five extents above one, for which no texture layout exists.
     """
-    random = np.random.default_rng(4)
     constants = {
-        "matrix": random.standard_normal((12, 30)).astype(np.float32) / 3,
+        "matrix": np.random.default_rng(4).standard_normal((12, 30)).astype(np.float32) / 3,
         "five": np.array([2, 4, 3, 2, 5], np.int64),
         "three": np.array([2, 4, 10], np.int64),
         **{f"part{i}": np.array(i, np.int64) for i in range(3)},
     }
-    nodes = [
-        helper.make_node("MatMul", ["x", "matrix"], ["product"]),
-        helper.make_node("Reshape", ["product", "five"], ["heads"]),
-        helper.make_node("Transpose", ["heads"], ["moved"], perm=[2, 0, 3, 1, 4]),
-        *(helper.make_node("Gather", ["moved", f"part{i}"], [f"taken{i}"]) for i in range(3)),
-        *parse_nodes(
-            "key = Transpose <perm = [0, 1, 3, 2]>(taken1) scores = MatMul(taken0, key) "
-            "weights = Softmax <axis = -1>(scores) mixed = MatMul(weights, taken2) "
-            "back = Transpose <perm = [0, 2, 1, 3]>(mixed) y = Reshape(back, three)"
-        ),
-    ]
+    nodes = (
+        "product = MatMul(x, matrix) heads = Reshape(product, five) "
+        "moved = Transpose <perm = [2, 0, 3, 1, 4]>(heads) q = Gather(moved, part0) "
+        "k = Gather(moved, part1) v = Gather(moved, part2) "
+        "key = Transpose <perm = [0, 1, 3, 2]>(k) scores = MatMul(q, key) "
+        "weights = Softmax <axis = -1>(scores) mixed = MatMul(weights, v) "
+        "back = Transpose <perm = [0, 2, 1, 3]>(mixed) y = Reshape(back, three)"
+    )
     return graph(nodes, {"x": (2, 4, 12)}, ["y"], constants)
 
 

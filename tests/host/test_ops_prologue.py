@@ -1,7 +1,10 @@
 """Maps where convolutions read, blocks that excite, and what ONNX cannot say."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
+from tvm import relax
 
 from adrenoc.kernels.families import excite
 from adrenoc.kernels.families.excite import EXCITE
@@ -161,24 +164,25 @@ def _net(channels: int, hidden: int, size: tuple[int, int], middle: str, gate: s
 
 
 TILES = (
-    (GemvTile(work_group=(1, 64, 1), unroll=1), 7, 3, (5, 4)),
-    (GemvTile(work_group=(2, 8, 1), unroll=1), 18, 10, (9, 7)),
-    (GemvTile(work_group=(4, 32, 1), unroll=2), 96, 72, (7, 7)),
-    (GemvTile(work_group=(8, 2, 1), unroll=1), 130, 150, (3, 11)),
-    (GemvTile(work_group=(1, 2, 1), unroll=1), 21, 9, (1, 2)),
-    (GemvTile(work_group=(1, 1, 1), unroll=1), 9, 5, (17, 18)),
-    (GemvTile(work_group=(2, 32, 1), unroll=1), 6, 70, (5, 19)),
-    (GemvTile(work_group=(4, 64, 1), unroll=2), 7, 300, (1, 90)),
-    (GemvTile(work_group=(8, 32, 1), unroll=2), 50, 12, (28, 28)),
-    (GemvTile(work_group=(2, 8, 1), unroll=1), 12, 4, (72, 40)),
+    ((1, 64, 1), 1, 7, 3, (5, 4)),
+    ((2, 8, 1), 1, 18, 10, (9, 7)),
+    ((4, 32, 1), 2, 96, 72, (7, 7)),
+    ((8, 2, 1), 1, 130, 150, (3, 11)),
+    ((1, 2, 1), 1, 21, 9, (1, 2)),
+    ((1, 1, 1), 1, 9, 5, (17, 18)),
+    ((2, 32, 1), 1, 6, 70, (5, 19)),
+    ((4, 64, 1), 2, 7, 300, (1, 90)),
+    ((8, 32, 1), 2, 50, 12, (28, 28)),
+    ((2, 8, 1), 1, 12, 4, (72, 40)),
 )
 
 
+@pytest.mark.usefixtures("excites")
 @pytest.mark.parametrize("number", range(len(TILES)))
 def test_a_tile(number, preset, device, monkeypatch):
-    tile, channels, hidden, size = TILES[number]
+    group, unroll, channels, hidden, size = TILES[number]
+    tile = GemvTile(work_group=group, unroll=unroll)
     monkeypatch.setattr(excite, "candidates", lambda *_: [tile])
-    monkeypatch.setattr(fuse_means, "excite_clocks", lambda *_: -1.0)
     gate = "HardSigmoid" if number % 2 else "Sigmoid"
     ops = _net(channels, hidden, size, "Relu" if number % 2 else "Silu", gate)
     ops.check(device, preset)
@@ -186,9 +190,15 @@ def test_a_tile(number, preset, device, monkeypatch):
     assert not {"mean", "gemv"} & {*ops.kernels}
 
 
-@pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_a_pool_of_the_whole_image_is_its_mean(ops, preset, device, monkeypatch):
+@pytest.fixture
+def excites(monkeypatch) -> None:
+    """Blocks that excite are one kernel, whatever that takes."""
     monkeypatch.setattr(fuse_means, "excite_clocks", lambda *_: -1.0)
+
+
+@pytest.mark.usefixtures("excites")
+@pytest.mark.parametrize("preset", ("fp32", "fp16"))
+def test_a_pool_of_the_whole_image_is_its_mean(ops, preset, device):
     x = ops("Tanh", ops.input(1, 20, 6, 5))
     mean = ops("AveragePool", x, kernel_shape=[6, 5])
     s = ops("Relu", ops("Conv", mean, ops.weight(6, 20, 1, 1), ops.weight(6)))
@@ -198,9 +208,9 @@ def test_a_pool_of_the_whole_image_is_its_mean(ops, preset, device, monkeypatch)
     assert not {"mean", "avg_pool2d"} & {*ops.kernels}
 
 
+@pytest.mark.usefixtures("excites")
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_a_mean_that_others_read_too_stays_a_kernel(ops, preset, device, monkeypatch):
-    monkeypatch.setattr(fuse_means, "excite_clocks", lambda *_: -1.0)
+def test_a_mean_that_others_read_too_stays_a_kernel(ops, preset, device):
     mean = ops("GlobalAveragePool", ops("Tanh", ops.input(1, 20, 6, 5)))
     s = ops("Relu", ops("Conv", mean, ops.weight(6, 20, 1, 1), ops.weight(6)))
     ops.output(ops("Sigmoid", ops("Conv", s, ops.weight(12, 6, 1, 1))), ops("Neg", mean))
@@ -208,10 +218,10 @@ def test_a_mean_that_others_read_too_stays_a_kernel(ops, preset, device, monkeyp
     assert {"mean", EXCITE} <= {*ops.kernels}
 
 
+@pytest.mark.usefixtures("excites")
 @pytest.mark.parametrize("preset", ("fp32", "fp16"))
-def test_matrices_of_a_vector(ops, preset, device, monkeypatch):
+def test_matrices_of_a_vector(ops, preset, device):
     """As networks with fully connected layers have them: no convolution takes part."""
-    monkeypatch.setattr(fuse_means, "excite_clocks", lambda *_: -1.0)
     x = ops("Tanh", ops.input(1, 22, 6, 5))
     mean = ops("ReduceMean", x, ops.ints(2, 3), keepdims=0)
     s = ops("Relu", ops("Add", ops("MatMul", mean, ops.weight(22, 7)), ops.weight(7)))
@@ -221,73 +231,46 @@ def test_matrices_of_a_vector(ops, preset, device, monkeypatch):
     assert EXCITE in ops.kernels
 
 
-RELAX_PRESETS = ("fp32", "mixed")
-
-
 def data(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
-def families(state) -> list[str]:
-    return [state.program.kernels[s.kernel].family for s in state.program.steps]
+def _pool(kind: str, *window: object, **how: object) -> Callable[[relax.Expr], relax.Expr]:
+    return lambda x: getattr(relax.op.nn, f"{kind}_pool2d")(x, *window, **how)
 
 
-@pytest.mark.parametrize("preset", RELAX_PRESETS)
-@pytest.mark.parametrize("kind", ("max", "avg"))
-def test_pools_of_channels_last(device, preset, kind):
-    from tvm import relax
-
-    def make(x):
-        pool = getattr(relax.op.nn, f"{kind}_pool2d")
-        return pool(x, (3, 2), strides=(2, 1), padding=(1, 0, 1, 1), layout="NHWC")
-
-    state = check_relax(device, make, data(2, 7, 6, 5), preset=preset)
-    assert f"{kind}_pool2d" in families(state)
-
-
-@pytest.mark.parametrize("kind", ("max", "avg"))
-def test_pools_that_round_up(device, kind):
-    from tvm import relax
-
-    def make(x):
-        pool = getattr(relax.op.nn, f"{kind}_pool2d")
-        return pool(x, (3, 3), strides=(2, 2), ceil_mode=True)
-
-    check_relax(device, make, data(1, 6, 8, 10), preset="fp32")
-
-
-@pytest.mark.parametrize("preset", RELAX_PRESETS)
-def test_convolution_of_channels_last(device, preset):
-    from tvm import relax
-
-    def make(x):
-        weight = relax.const(data(3, 3, 5, 6))
-        return relax.op.nn.conv2d(
-            x, weight, padding=(1, 0, 1, 2), data_layout="NHWC", kernel_layout="HWIO"
-        )
-
-    check_relax(device, make, data(1, 6, 7, 5), preset=preset)
-
-
-@pytest.mark.parametrize("preset", RELAX_PRESETS)
-def test_rms_norm(device, preset):
-    from tvm import relax
-
-    state = check_relax(
-        device,
+_LAST = {"strides": (2, 1), "padding": (1, 0, 1, 1), "layout": "NHWC"}
+_ROUNDED_UP = {"strides": (2, 2), "ceil_mode": True}
+OF_RELAX: dict[str, tuple[Callable[[relax.Expr], relax.Expr], tuple[int, ...], str]] = {
+    "maxima, channels last": (_pool("max", (3, 2), **_LAST), (2, 7, 6, 5), "max_pool2d"),
+    "means, channels last": (_pool("avg", (3, 2), **_LAST), (2, 7, 6, 5), "avg_pool2d"),
+    "maxima, rounded up": (_pool("max", (3, 3), **_ROUNDED_UP), (1, 6, 8, 10), "max_pool2d"),
+    "means, rounded up": (_pool("avg", (3, 3), **_ROUNDED_UP), (1, 6, 8, 10), "avg_pool2d"),
+    "a convolution, channels last": (
+        lambda x: relax.op.nn.conv2d(
+            *(x, relax.const(data(3, 3, 5, 6))),
+            padding=(1, 0, 1, 2),
+            data_layout="NHWC",
+            kernel_layout="HWIO",
+        ),
+        *((1, 6, 7, 5), "conv2d"),
+    ),
+    "a norm by squares": (
         lambda x: relax.op.nn.rms_norm(x, relax.const(data(9)), axes=[-1], epsilon=1e-3),
-        data(2, 5, 9),
-        preset=preset,
-    )
-    assert "rms_norm" in families(state)
+        *((2, 5, 9), "rms_norm"),
+    ),
+    # The mean over rows and columns keeps the last axis, which is the texel's.
+    "a mean of tokens, channels last": (
+        lambda x: relax.op.mean(_pool("max", (2, 2), layout="NHWC")(x), axis=[1, 2]),
+        *((2, 5, 6, 10), "mean"),
+    ),
+}
 
 
-def test_reduction_of_tokens_in_nhwc(device):
-    """The mean over rows and columns keeps the last axis, which is the texel's."""
-    from tvm import relax
-
-    def make(x):
-        return relax.op.mean(relax.op.nn.max_pool2d(x, (2, 2), layout="NHWC"), axis=[1, 2])
-
-    state = check_relax(device, make, data(2, 5, 6, 10), preset="fp32")
-    assert families(state)[-1] == "mean"
+@pytest.mark.parametrize("preset", ("fp32", "mixed"))
+@pytest.mark.parametrize("name", OF_RELAX)
+def test_what_onnx_cannot_say(device, preset, name):
+    make, shape, family = OF_RELAX[name]
+    state = check_relax(device, make, data(*shape), preset=preset)
+    families = [state.program.kernels[step.kernel].family for step in state.program.steps]
+    assert family in families

@@ -28,8 +28,15 @@ from adrenoc.device.openai.protocol import RequestError, read_request
 from tests.commands import succeed
 from tests.host.decoder_bundles import write_tokenizer
 from tests.host.test_openai_server import serve
-from tests.host.test_vision_language import PROMPT, step_apart
-from tests.host.vision_models import PATCH, SIDE, make_encoder, split_decoder, write_parts
+from tests.host.test_vision_language import (
+    PATCH,
+    PROMPT,
+    SIDE,
+    make_encoder,
+    split_decoder,
+    step_apart,
+    write_parts,
+)
 
 SHAPE = DecoderShape(layers=1, context=48, plain=14, bits=0, kind="llama")
 ROWS = (SIDE // PATCH) ** 2

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ai_edge_litert import interpreter as litert
 from onnx import TensorProto, helper
 
 from adrenoc.base.errors import DependencyError, InputError, ModelFormatError, ToolError
@@ -23,7 +24,7 @@ from adrenoc.check.own_rounding import read_quanta
 from adrenoc.check.reference import APART, other_kernels, run_reference
 from adrenoc.check.runtimes import PLAIN, REFERENCE_KERNELS, UNSIGNED
 from tests.models import graph, write, write_network
-from tests.tflite.build import ModelBuilder, T
+from tests.tflite.build import ModelBuilder, T, write_operator
 
 ROOT = Path(__file__).resolve().parents[2]
 _ASKS = """
@@ -204,38 +205,25 @@ def test_missing_and_misshapen_inputs(tmp_path):
 
 def test_what_litert_loads_and_cannot_run(tmp_path):
     """A kernel that looks at the dtype when it is called."""
-    made = ModelBuilder()
-    main = made.graph()
-    operands = [
-        main.add(T(dtype="int16", data=np.ones(4, np.int16), scales=[0.1]), name) for name in "ab"
-    ]
+    x = T(dtype="int16", data=np.ones(4, np.int16), scales=[0.1])
     result = T(dtype="int16", shape=(4,), scales=[0.2])
-    main.outputs = main.op("SQUARED_DIFFERENCE", operands, [result])
-    path = tmp_path / "model.tflite"
-    path.write_bytes(made.write())
-    feeds = dict.fromkeys("ab", np.ones(4, np.int16))
+    path = write_operator(tmp_path, "SQUARED_DIFFERENCE", [x, x], result)
     with pytest.raises(InputError, match=r"LiteRT cannot run .*only supports"):
-        run_reference(path, feeds)
+        run_reference(path, dict.fromkeys("xy", x.data))
 
 
 def test_what_xnnpack_refuses_plain_kernels_compute(tmp_path, monkeypatch, capfd):
     """It does so with whole networks in int8 that LiteRT itself computes."""
-    runtime = pytest.importorskip("ai_edge_litert.interpreter")
-    whole = runtime.Interpreter
+    whole = litert.Interpreter
 
     def refusing(**arguments):
-        if arguments["experimental_op_resolver_type"] is runtime.OpResolverType.AUTO:
+        if arguments["experimental_op_resolver_type"] is litert.OpResolverType.AUTO:
             raise RuntimeError("Node number 42 (TfLiteXNNPackDelegate) failed to prepare.")
         return whole(**arguments)
 
-    monkeypatch.setattr(runtime, "Interpreter", refusing)
-    made = ModelBuilder()
-    main = made.graph()
-    main.inputs = [main.add(T(shape=(3, 4)), "x")]
-    main.outputs = main.op("RELU", main.inputs, [T(shape=(3, 4))])
-    path = tmp_path / "model.tflite"
-    path.write_bytes(made.write())
+    monkeypatch.setattr(litert, "Interpreter", refusing)
     array = np.ones((3, 4), np.float32)
+    path = write_operator(tmp_path, "RELU", [T(data=array)], T(shape=(3, 4)))
     found = runtimes.run_reference(path, {"x": array})
     assert np.array_equal(next(iter(found.values())), array)
     assert "its plain kernels compute the reference" in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""Maps that move texels and outputs that are copies: written by what makes what they read."""
+"""Where kernels write: reshapes and slices in place, several images, outputs of the model."""
 
 import re
 
@@ -11,12 +11,13 @@ from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
 from adrenoc.ir.layout import Memory
 from adrenoc.kernels.codegen.build import kernel_sources
-from tests.host.test_ops_placed import Net
+from tests.host.test_ops_placed import Net as PlacedNet
+from tests.ir.branches import Net
 from tests.ir.planning import plan
 from tests.models import graph
 
 
-def _planned(net: Net, until: str = "explain_moves", **limits: int) -> tuple[Graph, State]:
+def _planned(net: PlacedNet, until: str = "explain_moves", **limits: int) -> tuple[Graph, State]:
     state = plan(net._model(), until=until, device="adreno:a660", **limits)
     assert state.graph is not None
     return state.graph, state
@@ -26,7 +27,7 @@ def _maps(graph: Graph) -> list[Node]:
     return [n for n in graph.nodes if n.is_map and n.output not in graph.outputs]
 
 
-def _heads(net: Net, width: int) -> None:
+def _heads(net: PlacedNet, width: int) -> None:
     x = net.norm(net.input(1, 9, 16), 16)
     wide = net.turn(net.reshape(net.dense(x, 16, 6 * width), 1, 9, 3, 2, width), 2, 0, 3, 1, 4)
     parts = [net("Gather", wide, net.const(i, np.int64), axis=0) for i in range(3)]
@@ -35,7 +36,7 @@ def _heads(net: Net, width: int) -> None:
 
 
 def test_heads_are_written_by_the_product():
-    net = Net()
+    net = PlacedNet()
     _heads(net, 8)
     before, _ = _planned(net, until="split_winograd")
     found, state = _planned(net)
@@ -49,7 +50,7 @@ def test_heads_are_written_by_the_product():
 
 
 def test_what_breaks_texels_up_stays_a_kernel():
-    net = Net()
+    net = PlacedNet()
     _heads(net, 6)
     found, state = _planned(net)
     assert len(_maps(found)) == 3
@@ -57,7 +58,7 @@ def test_what_breaks_texels_up_stays_a_kernel():
 
 
 def test_a_kernel_writes_as_many_images_as_the_target_lets_it():
-    net = Net()
+    net = PlacedNet()
     _heads(net, 8)
     found, state = _planned(net, max_write_image_args=2)
     assert len(_maps(found)) == 2
@@ -66,7 +67,7 @@ def test_a_kernel_writes_as_many_images_as_the_target_lets_it():
 
 def test_moves_of_moves_are_one():
     """Tokens of an image, of which some become an image again."""
-    net = Net()
+    net = PlacedNet()
     x = net.conv(net.input(1, 8, 4, 6), 8, 8)
     tokens = net.turn(net.reshape(x, 1, 8, 24), 0, 2, 1)
     part = net("Slice", tokens, net.ints(6), net.ints(18), net.ints(1))
@@ -80,7 +81,7 @@ def test_moves_of_moves_are_one():
 
 
 def test_what_is_also_read_in_place_is_written_there_too():
-    net = Net()
+    net = PlacedNet()
     x = net.conv(net.input(1, 8, 4, 6), 8, 8)
     tokens = net.turn(net.reshape(x, 1, 8, 24), 0, 2, 1)
     net.output(net.dense(net.norm(tokens, 8), 8, 4), net.conv(x, 8, 4, kernel=3))
@@ -91,7 +92,7 @@ def test_what_is_also_read_in_place_is_written_there_too():
 
 
 def test_what_the_model_is_given_is_moved_by_a_kernel():
-    net = Net()
+    net = PlacedNet()
     tokens = net.turn(net.reshape(net.input(1, 8, 4, 6), 1, 8, 24), 0, 2, 1)
     net.output(net.dense(net.norm(tokens, 8), 8, 4))
     found, state = _planned(net)
@@ -102,7 +103,7 @@ def test_what_the_model_is_given_is_moved_by_a_kernel():
 
 @pytest.mark.parametrize(("times", "left"), [(2, 0), (3, 1)])
 def test_an_enlarged_image_is_written_a_few_times(times, left):
-    net = Net()
+    net = PlacedNet()
     x = net("Relu", net.conv(net.input(1, 8, 4, 6), 8, 8))
     other = net("Relu", net.conv(net.input(1, 4, 4 * times, 6 * times), 4, 4))
     whole = net("Concat", net.doubled(x, times, times), other, axis=1)
@@ -116,7 +117,7 @@ def test_an_enlarged_image_is_written_a_few_times(times, left):
 
 def test_parts_side_by_side_are_written_by_their_makers():
     """One tensor of two kernels, another of one kernel that writes two parts of it."""
-    net = Net()
+    net = PlacedNet()
     left, right = (net.dense(net.norm(net.input(1, n, 8), 8), 8, 8) for n in (5, 4))
     whole = net("Concat", left, right, axis=1)
     net.output(net.dense(net.norm(net.roll(net.norm(whole, 8), 1, 2), 8), 8, 4))
@@ -131,7 +132,7 @@ def test_parts_side_by_side_are_written_by_their_makers():
 
 
 def test_a_part_that_no_kernel_makes_leaves_the_kernel():
-    net = Net()
+    net = PlacedNet()
     tokens = net.dense(net.norm(net.input(1, 5, 8), 8), 8, 8)
     whole = net("Concat", net.weight(1, 1, 8), tokens, axis=1)
     net.output(net.dense(net.norm(whole, 8), 8, 4))
@@ -143,7 +144,7 @@ def test_a_part_that_no_kernel_makes_leaves_the_kernel():
 @pytest.mark.parametrize(("start", "end", "step"), [(0, 9, 2), (8, -10, -1)])
 def test_steps(start, end, step):
     """Every second row is no box of rows; rows that go back are."""
-    net = Net()
+    net = PlacedNet()
     x = net.norm(net.dense(net.norm(net.input(1, 9, 8), 8), 8, 8), 8)
     how = [net.ints(start), net.ints(end), net.ints(1), net.ints(step)]
     net.output(net.dense(net.norm(net("Slice", x, *how), 8), 8, 4), net.dense(x, 8, 4))
@@ -238,3 +239,39 @@ def test_each_that_no_image_holds_is_a_decision(family):
     assert said
     assert len(flat) == len(said)
     assert all(" x " in d.reason for d in said)
+
+
+def _stored(model: onnx.ModelProto) -> tuple[Graph, State]:
+    state = plan(model, until="place_stores")
+    assert state.graph is not None
+    return state.graph, state
+
+
+def test_an_output_that_is_read_inside_is_written_beside_it():
+    net = Net(4)
+    made = net.conv("x", 8)
+    found, state = _stored(net.model(made, net.conv(made, 4)))
+    copy = found.outputs[0]
+    assert [n.operators for n in found.nodes] == [("conv2d",), ("conv2d",)]
+    assert found.producers[made].writes == (made, copy)
+    assert any(d.subject == copy and "written by" in d.taken for d in state.log)
+
+
+def test_an_output_that_is_read_inside_of_a_concatenation_is_written_beside_it():
+    net = Net(4)
+    parts = net.conv("x", 8), net.conv("x", 8)
+    whole = net.concat(*parts)
+    found, _ = _stored(net.model(parts[1], net.conv(whole, 4)))
+    assert not any(n.is_map for n in found.nodes)
+    assert found.producers[parts[1]].writes == (parts[1], found.outputs[0])
+    assert found.place(parts[1]) == (whole, 2)
+
+
+def test_what_several_kernels_make_or_none_is_copied():
+    net = Net(4)
+    whole = net.concat(net.conv("x", 8), net.conv("x", 8))
+    found, _ = _stored(net.model(whole, net.conv(whole, 4)))
+    assert found.producers[found.outputs[0]].is_map
+    net = Net(4)
+    found, _ = _stored(net.model("x", net.conv("x", 4)))
+    assert found.producers[found.outputs[0]].is_map
