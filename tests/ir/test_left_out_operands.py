@@ -144,9 +144,9 @@ ROW = np.ones((1, 3), np.float32)
 MANY = ("Concat", "Einsum", "Max", "Mean", "Min", "SequenceConstruct", "Sum")
 BRANCHES = {
     f"{side}_branch": helper.make_graph(
-        parse_nodes(nodes), side, [], [onnx.ValueInfoProto(name="z")]
+        [node(op, operands, ["z"])], side, [], [onnx.ValueInfoProto(name="z")]
     )
-    for side, nodes in (("then", "z = Sum(x, )"), ("else", "z = Neg(x)"))
+    for side, op, operands in (("then", "Sum", ["x", ""]), ("else", "Neg", ["x"]))
 }
 NEEDED = {
     **{op: ([node(op, ["x", "c", ""], ["y"])], 2) for op in MANY},

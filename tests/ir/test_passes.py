@@ -1,11 +1,14 @@
 """The texture pipeline's passes: what they leave, and what they say."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
+from adrenoc.compile.steps import context_of
 from adrenoc.ir.layout import Memory
+from adrenoc.passes.place.copies import expose_layers
 from tests.ir.planning import plan
 from tests.models import graph
 
@@ -131,38 +134,30 @@ def test_only_the_input_is_copied_and_the_log_says_so():
     assert "cannot read x" in copies[0].reason
 
 
+def _convolutions(number: int) -> onnx.ModelProto:
+    nodes = " ".join(f"t{i + 1} = Conv(t{i}, w{i})" for i in range(number))
+    constants = {f"w{i}": _weights(8, 8, 1, 1) for i in range(number)}
+    return graph(nodes, {"t0": [1, 8, 6, 6]}, [f"t{number}"], constants)
+
+
 def test_storage_is_reused_between_tensors_of_one_extent():
-    nodes, constants = [], {}
-    for i in range(6):
-        nodes.append(helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"]))
-        constants[f"w{i}"] = _weights(8, 8, 1, 1)
-    state = plan(graph(nodes, {"t0": [1, 8, 6, 6]}, ["t6"], constants), until="plan_memory")
+    state = plan(_convolutions(6), until="plan_memory")
     assert len(state.storage.slot_of) == 6
     assert len(state.storage.plan.slots) == 2
 
 
 def test_equal_kernels_are_kept_once():
-    nodes, constants = [], {}
-    for i in range(3):
-        nodes.append(helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"]))
-        constants[f"w{i}"] = _weights(8, 8, 1, 1)
-    state = plan(graph(nodes, {"t0": [1, 8, 6, 6]}, ["t3"], constants), until="lower")
+    state = plan(_convolutions(3), until="lower")
     assert len(state.program.steps) == 4  # one copy in, three convolutions
     assert len(state.program.kernels) == 3  # the last convolution writes row-major
 
 
 def test_layers_kept_are_outputs_under_the_models_names():
-    target_names = {"r0", "y"}
-    from dataclasses import replace
-
-    from adrenoc.compile.steps import context_of
-    from adrenoc.passes.place.copies import expose_layers
-
     state = plan(_conv_block(), until="fuse")
     assert state.imported is not None
     context = context_of(state)
     kept = expose_layers(state.graph, context)
-    assert {context.names[name] for name in kept.outputs} | {"y"} == target_names
+    assert {context.names[name] for name in kept.outputs} | {"y"} == {"r0", "y"}
     assert set(kept.outputs) >= set(state.graph.outputs)
     assert replace(kept, outputs=state.graph.outputs).nodes == state.graph.nodes
 
@@ -170,19 +165,15 @@ def test_layers_kept_are_outputs_under_the_models_names():
 @pytest.mark.parametrize(
     ("attrs", "split"),
     [
-        ({"pads": [1, 1, 1, 1]}, True),
-        ({"pads": [1, 1, 1, 1], "strides": [2, 2]}, False),
-        ({"dilations": [2, 2]}, False),
-        ({"group": 2}, False),
+        ("pads = [1, 1, 1, 1]", True),
+        ("pads = [1, 1, 1, 1], strides = [2, 2]", False),
+        ("dilations = [2, 2]", False),
+        ("group = 2", False),
     ],
 )
 def test_winograd_where_it_is_possible_and_wins(attrs, split):
-    channels = 128 // attrs.get("group", 1)
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("Conv", ["r", "w"], ["c"], **attrs),
-        helper.make_node("Relu", ["c"], ["y"]),
-    ]
+    channels = 64 if "group" in attrs else 128
+    nodes = f"r = Relu(x) c = Conv <{attrs}>(r, w) y = Relu(c)"
     model = graph(nodes, {"x": [1, 128, 28, 28]}, ["y"], {"w": _weights(128, channels, 3, 3)})
     state = plan(model, until="split_winograd")
     ops = [node.op for node in state.graph.nodes if node.op.startswith(("conv", "winograd"))]
@@ -229,19 +220,16 @@ def test_an_image_is_kept_as_it_was_given():
         assert bool(kept) == (dtype == "float32" and preset != "fp32")
         return dtype
 
-    assert dtype_of_copy(3, "mixed") == "float32"
-    assert dtype_of_copy(3, "buffer") == "float32"
-    assert dtype_of_copy(5, "mixed") == "float16"
-    assert dtype_of_copy(3, "fp16") == "float16"
-    assert dtype_of_copy(3, "fp32") == "float32"
+    for preset in ("mixed", "buffer", "fp32"):
+        assert dtype_of_copy(3, preset) == "float32"
+    assert dtype_of_copy(5, "mixed") == dtype_of_copy(3, "fp16") == "float16"
 
 
 @pytest.mark.parametrize(("depth", "preset"), [(44, "fp16"), (44, "mixed"), (8, "fp16")])
 def test_deep_networks_add_up_in_float_at_first(depth, preset):
     """The first layers' errors are handed on by all others; a network of few has none to spare."""
-    nodes = [helper.make_node("Conv", ["x", "image"], ["c0"], pads=[1, 1, 1, 1], strides=[2, 2])]
-    for i in range(1, depth):
-        nodes.append(helper.make_node("Conv", [f"c{i - 1}", "w"], [f"c{i}"]))
+    nodes = "c0 = Conv <pads = [1, 1, 1, 1], strides = [2, 2]>(x, image) "
+    nodes += " ".join(f"c{i} = Conv(c{i - 1}, w)" for i in range(1, depth))
     # Of the size that leaves data as large as it is: else much stays in float32 for its range.
     image, weights = _weights(128, 3, 3, 3) / 27**0.5, _weights(128, 128, 1, 1) / 128**0.5
     constants = {"image": image.astype(np.float32), "w": weights.astype(np.float32)}

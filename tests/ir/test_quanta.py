@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from onnx import helper
 from onnxruntime.quantization import quantize_dynamic
 from tvm import relax
 
@@ -30,7 +29,7 @@ from tests.host.run_op import Ops
 from tests.ir.planning import check, plan
 from tests.mcu.drawn import drawn_model
 from tests.mcu.onnx_models import float_model, write_quantised
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 DYNAMIC = "dynamic quantisations are computed"
 
@@ -54,42 +53,27 @@ def _bytes(ops: Ops, *shape: int) -> str:
     return ops("DequantizeLinear", whole, ops.const(0.00113), ops.const(0, np.int8))
 
 
-def _excited(ops: Ops, x: str) -> str:
-    """Squeeze and excitation in floats."""
-    mean = ops("GlobalAveragePool", x)
-    return ops("Sigmoid", ops("Conv", mean, ops.weight(16, 16, 1, 1)))
+GATES = {
+    "squeeze and excitation in floats": "a = GlobalAveragePool(y) b = Conv(a, w) g = Sigmoid(b)",
+    "largest pixels": "a = ReduceMax <keepdims = 1>(y, pixels) g = Sigmoid(a)",
+    "largest channels": """a = ReduceMax <keepdims = 1>(y, channels)
+                           b = Conv <pads = [1, 1, 1, 1]>(a, window) g = Sigmoid(b)""",
+    # A softmax over the means of channels, as of selective kernels, written out.
+    "shares": """a = GlobalAveragePool(y) b = ReduceMax <keepdims = 1>(a, channels) c = Sub(a, b)
+                 d = Exp(c) e = ReduceSum <keepdims = 1>(d, channels) g = Div(d, e)""",
+    "an inverse size": """a = Mul(y, y) b = ReduceMean <keepdims = 1>(a, channels)
+                          c = Add(b, least) d = Sqrt(c) g = Reciprocal(d)""",
+}
 
 
-def _largest_pixel(ops: Ops, x: str) -> str:
-    return ops("Sigmoid", ops("ReduceMax", x, ops.ints(2, 3), keepdims=1))
-
-
-def _largest_channel(ops: Ops, x: str) -> str:
-    largest = ops("ReduceMax", x, ops.ints(1), keepdims=1)
-    return ops("Sigmoid", ops("Conv", largest, ops.weight(1, 1, 3, 3), pads=[1] * 4))
-
-
-def _shares(ops: Ops, x: str) -> str:
-    """A softmax over the means of channels, as of selective kernels, written out."""
-    mean = ops("GlobalAveragePool", x)
-    largest = ops("ReduceMax", mean, ops.ints(1), keepdims=1)
-    power = ops("Exp", ops("Sub", mean, largest))
-    return ops("Div", power, ops("ReduceSum", power, ops.ints(1), keepdims=1))
-
-
-def _inverse_size(ops: Ops, x: str) -> str:
-    square = ops("ReduceMean", ops("Mul", x, x), ops.ints(1), keepdims=1)
-    return ops("Reciprocal", ops("Sqrt", ops("Add", square, ops.const(1e-5))))
-
-
-@pytest.mark.parametrize(
-    "gate", [_excited, _largest_pixel, _largest_channel, _shares, _inverse_size]
-)
+@pytest.mark.parametrize("gate", GATES)
 def test_a_factor_that_is_computed_makes_no_dynamic_quantisation(gate, tmp_path):
     ops = Ops(seed=4)
     y = _quantised(ops, ops.input(1, 16, 24, 20))
     y = _quantised(ops, ops("Conv", y, _bytes(ops, 16, 16, 3, 3), pads=[1] * 4))
-    y = _quantised(ops, ops("Mul", y, gate(ops, y)))
+    consts = {"pixels": [2, 3], "channels": [1], "least": 1e-5}
+    weights = {"w": ops.weight(16, 16, 1, 1), "window": ops.weight(1, 1, 3, 3)}
+    y = _quantised(ops, ops.text(GATES[gate] + " z = Mul(y, g)", y=y, **weights, **consts))
     y = _quantised(ops, ops("Conv", y, _bytes(ops, 16, 16, 3, 3), pads=[1] * 4))
     assert not _told(ops, y, tmp_path)
 
@@ -117,44 +101,38 @@ def test_the_quantum_of_an_earlier_rounding_makes_none(tmp_path):
     assert _told(ops, _quantised(ops, y), tmp_path) == ["3 tensors"]
 
 
-def _by_largest(ops: Ops, x: str, axes: list[int]) -> str:
-    """Symmetric, one quantum for all, or one a token."""
-    largest = ops("ReduceMax", ops("Abs", x), ops.ints(*axes), keepdims=1)
-    return ops("Div", largest, ops.const(127.0))
+BY = {
+    "the largest number, for all or a token": "unit = Div(largest, signed)",
+    "the ends": """most = ReduceMax <keepdims = 1>(x, axes)
+                   least = ReduceMin <keepdims = 1>(x, axes)
+                   range = Sub(most, least) unit = Div(range, unsigned)""",
+    # As frameworks fold one axis at a time.
+    "the largest of largest numbers": """rows = ReduceMax <keepdims = 1>(size, two)
+                                         all = ReduceMax <keepdims = 1>(rows, one)
+                                         unit = Div(all, signed)""",
+    # As of block floating point.
+    "a power of two": """a = Div(largest, signed) b = Log(a) c = Div(b, log2) d = Ceil(c)
+                         unit = Pow(base, d)""",
+}
 
 
-def _by_ends(ops: Ops, x: str, axes: list[int]) -> str:
-    most = ops("ReduceMax", x, ops.ints(*axes), keepdims=1)
-    least = ops("ReduceMin", x, ops.ints(*axes), keepdims=1)
-    return ops("Div", ops("Sub", most, least), ops.const(255.0))
-
-
-def _by_steps(ops: Ops, x: str, _axes: list[int]) -> str:
-    """A largest number of largest numbers, as frameworks fold one axis at a time."""
-    rows = ops("ReduceMax", ops("Abs", x), ops.ints(2), keepdims=1)
-    return ops("Div", ops("ReduceMax", rows, ops.ints(1), keepdims=1), ops.const(127.0))
-
-
-def _by_powers_of_two(ops: Ops, x: str, axes: list[int]) -> str:
-    """A power of two, as of block floating point."""
-    log = ops("Div", ops("Log", _by_largest(ops, x, axes)), ops.const(np.log(2.0)))
-    return ops("Pow", ops.const(2.0), ops("Ceil", log))
-
-
-@pytest.mark.parametrize("by", [_by_largest, _by_ends, _by_steps, _by_powers_of_two])
+@pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize("axes", [[0, 1, 2], [2]])
 def test_a_quantum_by_the_range_makes_one(by, axes, tmp_path):
     """As programs write it that have no operator for it."""
     ops = Ops(seed=4)
     x = ops("MatMul", ops.input(1, 24, 32), ops.weight(32, 32))
     x = ops("Add", x, ops("Relu", ops("MatMul", x, ops.weight(32, 32))))
-    unit = by(ops, x, axes)
-    whole = ops("Clip", ops("Round", ops("Div", x, unit)), ops.const(-127.0), ops.const(127.0))
-    assert _told(ops, ops("MatMul", ops("Mul", whole, unit), ops.weight(32, 32)), tmp_path)
+    y = ops.text(
+        f"""size = Abs(x) largest = ReduceMax <keepdims = 1>(size, axes) {BY[by]}
+            parts = Div(x, unit) near = Round(parts) whole = Clip(near, lowest, signed)
+            again = Mul(whole, unit) y = MatMul(again, w)""",
+        **{"x": x, "w": ops.weight(32, 32), "axes": axes, "one": [1], "two": [2]},
+        **{"signed": 127.0, "lowest": -127.0, "unsigned": 255.0, "log2": np.log(2.0), "base": 2.0},
+    )
+    assert _told(ops, y, tmp_path)
 
 
-node = helper.make_node
-DOUBLE, FLOAT = onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT
 HELD = {
     "m": np.array(1234567890.0),
     "e": np.array(2.0**33),
@@ -170,63 +148,37 @@ def doubles(module: tvm.IRModule) -> int:
     return sum(dtype_of(binding.var) == "float64" for binding in block.bindings)
 
 
-def imported(folder: Path, nodes: list[onnx.NodeProto], *outputs: str) -> tvm.IRModule:
+def imported(folder: Path, nodes: str) -> tvm.IRModule:
     """The module, which is held against onnxruntime."""
-    begin = [node("Cast", ["x"], ["d"], to=DOUBLE), node("Cast", ["z"], ["f"], to=DOUBLE)]
-    model = graph([*begin, *nodes], {"x": (2, 5), "z": (2, 5)}, list(outputs), HELD)
+    nodes = "d = Cast <to = 11>(x) f = Cast <to = 11>(z)" + nodes
+    model = graph(nodes, {"x": (2, 5), "z": (2, 5)}, ["y"], HELD)
     found, module = check(write(model, folder))
     told = any("in double computed in float32" in d.taken for d in simplify(found.module)[1])
     assert told == (doubles(module) == 0)
     return module
 
 
-SCALED = parse_nodes("a = Mul(d, m) b = Div(a, e) r = Round(b)")
+SCALED = "a = Mul(d, m) b = Div(a, e) r = Round(b)"
 NARROW = {
-    "a factor of two constants": [*SCALED, node("Cast", ["r"], ["y"], to=FLOAT)],
-    "a factor by row": [
-        *SCALED,
-        *parse_nodes("c = Mul(r, by_row) s = Round(c)"),
-        node("Cast", ["s"], ["y"], to=FLOAT),
-    ],
-    "a sum of whole numbers": [
-        *SCALED,
-        *parse_nodes("t = Round(f) u = Add(r, t)"),
-        node("Cast", ["u"], ["y"], to=FLOAT),
-    ],
-    "a product of a sum with a constant": [
-        *parse_nodes("g = Add(f, shift) h = Mul(d, g) i = Round(h)"),
-        node("Cast", ["i"], ["y"], to=FLOAT),
-    ],
+    "a factor of two constants": f"{SCALED} y = Cast <to = 1>(r)",
+    "a factor by row": f"{SCALED} c = Mul(r, by_row) s = Round(c) y = Cast <to = 1>(s)",
+    "a sum of whole numbers": f"{SCALED} t = Round(f) u = Add(r, t) y = Cast <to = 1>(u)",
+    "a product of a sum with a constant": """g = Add(f, shift) h = Mul(d, g) i = Round(h)
+                                             y = Cast <to = 1>(i)""",
 }
-
-
-@pytest.mark.parametrize("name", NARROW)
-def test_what_is_rounded_needs_no_doubles(tmp_path, name):
-    assert doubles(imported(tmp_path, NARROW[name], "y")) == 0
-
-
 WIDE = {
-    "what is not rounded": [node("Mul", ["d", "m"], ["a"]), node("Cast", ["a"], ["y"], to=FLOAT)],
-    "a difference of products": [
-        *parse_nodes("a = Mul(d, third) b = Mul(f, third) c = Sub(a, b) r = Round(c)"),
-        node("Cast", ["r"], ["y"], to=FLOAT),
-    ],
-    "a constant of more digits in a sum": [
-        *parse_nodes("c = Add(d, third) r = Round(c)"),
-        node("Cast", ["r"], ["y"], to=FLOAT),
-    ],
-    "what is read in double, too": [
-        *SCALED,
-        *parse_nodes("s = Sin(b) t = Add(r, s)"),
-        node("Cast", ["t"], ["y"], to=FLOAT),
-    ],
-    "an output in double": [*SCALED, node("Identity", ["r"], ["y"])],
+    "what is not rounded": "a = Mul(d, m) y = Cast <to = 1>(a)",
+    "a difference of products": """a = Mul(d, third) b = Mul(f, third) c = Sub(a, b)
+                                   r = Round(c) y = Cast <to = 1>(r)""",
+    "a constant of more digits in a sum": "c = Add(d, third) r = Round(c) y = Cast <to = 1>(r)",
+    "what is read in double, too": f"{SCALED} s = Sin(b) t = Add(r, s) y = Cast <to = 1>(t)",
+    "an output in double": f"{SCALED} y = Identity(r)",
 }
 
 
-@pytest.mark.parametrize("name", WIDE)
-def test_other_doubles_stay(tmp_path, name):
-    assert doubles(imported(tmp_path, WIDE[name], "y")) > 0
+@pytest.mark.parametrize("name", [*NARROW, *WIDE])
+def test_what_is_rounded_alone_needs_no_doubles(tmp_path, name):
+    assert (doubles(imported(tmp_path, {**NARROW, **WIDE}[name])) == 0) == (name in NARROW)
 
 
 @pytest.mark.parametrize("divisor", [2, 3, 5, 7, 11, 23, 64, 90, 255, 361])
@@ -338,8 +290,6 @@ def _quantised_gpu(kind: str, folder: Path) -> Path:
     if form in ("QDQ", "QOperator"):
         return write_quantised(folder, seed=3, form=form, data=data, per_channel=form == "QDQ")
     if form == "dynamic":
-        import onnx
-
         onnx.save(float_model(3), folder / "f.onnx")
         quantize_dynamic(folder / "f.onnx", folder / "m.onnx")
         return folder / "m.onnx"

@@ -5,7 +5,6 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import helper
 from tvm import tirx
 from tvm_ffi.structural import structural_walk
 
@@ -14,19 +13,19 @@ from adrenoc.ir.graph import Graph
 from adrenoc.ir.layout import Extents, Layout, Memory, OperandSpec, rows_along_w
 from adrenoc.kernels.families.shared.conv_geometry import ConvGeometry, Load, LoadReach, RowPlan
 from tests.ir.planning import plan
-from tests.models import graph
+from tests.models import graph, parse_nodes
 
 
 def _stem(
-    *before: onnx.NodeProto,
-    source: str = "x",
+    before: str = "",
     shape: tuple[int, ...] = (1, 3, 64, 64),
     kernel: int = 3,
     channels: int = 16,
 ) -> onnx.ModelProto:
+    """A convolution of the image, or of what `before` makes of it as `t`."""
     weight = np.ones((channels, 3, kernel, kernel), np.float32)
-    conv = helper.make_node("Conv", [source, "w"], ["c"], pads=[kernel // 2] * 4, strides=[2, 2])
-    nodes = [*before, conv, helper.make_node("Relu", ["c"], ["y"])]
+    source, pads = "t" if before else "x", [kernel // 2] * 4
+    nodes = f"{before} c = Conv <pads = {pads}, strides = [2, 2]>({source}, w) y = Relu(c)"
     return graph(nodes, {"x": list(shape)}, ["y"], {"w": weight}, opset=18)
 
 
@@ -45,15 +44,13 @@ def test_the_first_convolution_reads_the_image(preset):
 
 
 def test_a_transpose_before_it_is_part_of_the_read():
-    transpose = helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])
-    found, _ = _planned(_stem(transpose, source="t", shape=(1, 64, 64, 3)))
+    found, _ = _planned(_stem("t = Transpose <perm = [0, 3, 1, 2]>(x)", shape=(1, 64, 64, 3)))
     (conv,) = found.nodes
     assert conv.inputs[0] == "x"
 
 
 def test_a_transpose_of_rows_and_columns_is_not():
-    transpose = helper.make_node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2])
-    found, _ = _planned(_stem(transpose, source="t"))
+    found, _ = _planned(_stem("t = Transpose <perm = [0, 1, 3, 2]>(x)"))
     (conv,) = [n for n in found.nodes if n.op == "conv2d"]
     assert conv.inputs[0] != "x"
 
@@ -61,14 +58,14 @@ def test_a_transpose_of_rows_and_columns_is_not():
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (1, 1, 3, 3)])
 def test_a_diagonal_is_no_image(shape):
     """Two axes of what it reads are one axis of the result."""
-    diagonal = helper.make_node("Einsum", ["x"], ["y"], equation="...ii->...i")
-    found, _ = _planned(graph([diagonal], {"x": list(shape)}, ["y"], opset=18))
+    nodes = 'y = Einsum <equation = "...ii->...i">(x)'
+    found, _ = _planned(graph(nodes, {"x": list(shape)}, ["y"], opset=18))
     assert [n.inputs for n in found.nodes] == [("x",)]
 
 
 def test_another_reader_needs_the_copy():
     model = _stem()
-    model.graph.node.append(helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2]))
+    model.graph.node.extend(parse_nodes("p = MaxPool <kernel_shape = [2, 2]>(x)"))
     model.graph.output.append(onnx.ValueInfoProto(name="p"))
     found, state = _planned(model)
     assert any(n.op == "map" for n in found.nodes)
@@ -91,11 +88,7 @@ def test_the_cost_model_decides():
 
 
 def test_what_normalises_the_image_goes_along():
-    model = _stem(
-        helper.make_node("Mul", ["x", "scale"], ["s"]),
-        helper.make_node("Add", ["s", "shift"], ["t"]),
-        source="t",
-    )
+    model = _stem("s = Mul(x, scale) t = Add(s, shift)")
     for name in ("scale", "shift"):
         value = np.full((1, 3, 1, 1), 2.0, np.float32)
         model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
@@ -106,7 +99,7 @@ def test_what_normalises_the_image_goes_along():
 
 
 def test_an_image_that_depends_on_another_input_is_computed_first():
-    model = _stem(helper.make_node("Mul", ["x", "other"], ["t"]), source="t")
+    model = _stem("t = Mul(x, other)")
     shape = onnx.helper.make_tensor_value_info("other", onnx.TensorProto.FLOAT, [1, 3, 1, 1])
     model.graph.input.append(shape)
     found, _ = _planned(model)
@@ -197,11 +190,8 @@ def test_every_pixel_is_given(
 def test_aligned_rows_take_a_load_for_four_numbers():
     geometry = ConvGeometry(kernel=(3, 3), strides=(2, 2), padding=(1, 1))
     plan = RowPlan.from_image(_image("NCHW", 3, 224), geometry, Extents(1, 32, 112, 112), 4)
-    assert [load.reach for load in plan.loads] == [
-        LoadReach.EITHER,
-        LoadReach.WITHIN,
-        LoadReach.WITHIN,
-    ]
+    reaches = [LoadReach.EITHER, LoadReach.WITHIN, LoadReach.WITHIN]
+    assert [load.reach for load in plan.loads] == reaches
     assert (plan.aligned, plan.count) == (True, 9)
 
 
@@ -220,11 +210,9 @@ def test_other_orders_have_no_plan():
 
 def test_places_take_no_conditions():
     widths = np.array([0, 0, 2, 0, 0, 0, 3, 0])
-    node = helper.make_node("Pad", ["x", "widths"], ["y"], mode="reflect")
-    model = graph([node], {"x": (1, 3, 4, 6)}, ["y"], {"widths": widths})
-
+    nodes = 'y = Pad <mode = "reflect">(x, widths)'
+    model = graph(nodes, {"x": (1, 3, 4, 6)}, ["y"], {"widths": widths})
     (read,) = plan(model, until="read_graph").graph.nodes
-
     kinds: list[type] = []
     structural_walk(read.body.value, (tirx.Expr, lambda part: kinds.append(type(part))))
     assert {tirx.Min, tirx.Max} <= set(kinds)

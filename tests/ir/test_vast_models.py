@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import onnx
@@ -14,50 +15,44 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx import unroll
 from adrenoc.importers.onnx.graph import all_nodes
 from tests.ir.planning import plan_as_user
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 node, value = helper.make_node, helper.make_tensor_value_info
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
-def added(nodes: list[onnx.NodeProto], made: str, held: dict[str, np.ndarray]) -> onnx.ModelProto:
+def added(nodes: str, **held: np.ndarray) -> onnx.ModelProto:
     """The sum of the constant `made`, which `nodes` compute, added to an input."""
-    last = [
-        node("Cast", [made], ["floats"], to=FLOAT),
-        *parse_nodes("sum = ReduceSum <keepdims = 0>(floats) y = Add(x, sum)"),
-    ]
-    return graph([*nodes, *last], {"x": (2, 3)}, ["y"], held)
+    nodes += " f = Cast <to = 1>(made) sum = ReduceSum <keepdims = 0>(f) y = Add(x, sum)"
+    return graph(nodes, {"x": (2, 3)}, ["y"], held)
 
 
 def split() -> onnx.ModelProto:
-    nodes = [node("Split", ["x"], ["y", "z"], num_outputs=2**62)]
-    return graph(nodes, {"x": (4, 3)}, ["y"], opset=18)
+    return graph(f"y, z = Split <num_outputs = {2**62}>(x)", {"x": (4, 3)}, ["y"], opset=18)
 
 
 def ranged() -> onnx.ModelProto:
-    held = {"from": np.int64(0), "to": np.int64(2**29), "by": np.int64(1)}
-    held = {name: np.array(number) for name, number in held.items()}
-    return added([node("Range", ["from", "to", "by"], ["r"])], "r", held)
+    first, end, by = (np.array(number) for number in (0, 2**29, 1))
+    return added("made = Range(first, end, by)", first=first, end=end, by=by)
 
 
 def mel() -> onnx.ModelProto:
     held = {name: np.array(number) for name, number in (("n", 2**29), ("dft", 16), ("rate", 8192))}
     held |= {"low": np.array(0, np.float32), "high": np.array(4096, np.float32)}
-    return added([node("MelWeightMatrix", ["n", "dft", "rate", "low", "high"], ["m"])], "m", held)
+    return added("made = MelWeightMatrix(n, dft, rate, low, high)", **held)
 
 
 def gathered() -> onnx.ModelProto:
     """Rows of a table, very many times."""
-    nodes = [node("ConstantOfShape", ["n"], ["zeros"]), node("Cast", ["zeros"], ["i"], to=INT64)]
-    nodes.append(node("Gather", ["table", "i"], ["rows"]))
-    held = {"n": np.array([2**20]), "table": np.ones((4, 4096), np.float32)}
-    return added(nodes, "rows", held)
+    nodes = "zeros = ConstantOfShape(n) i = Cast <to = 7>(zeros) made = Gather(table, i)"
+    return added(nodes, n=np.array([2**20]), table=np.ones((4, 4096), np.float32))
 
 
 def doubled() -> onnx.ModelProto:
     """A constant that is joined with itself forty times."""
-    nodes = [node("Concat", [f"t{i}"] * 2, [f"t{i + 1}"], axis=0) for i in range(40)]
-    return added(nodes, "t40", {"t0": np.ones(1024, np.float32)})
+    names = [*(f"t{i}" for i in range(40)), "made"]
+    nodes = [f"{b} = Concat <axis = 0>({a}, {a})" for a, b in pairwise(names)]
+    return added(" ".join(nodes), t0=np.ones(1024, np.float32))
 
 
 def looped(steps: int, size: int) -> onnx.ModelProto:
@@ -112,7 +107,7 @@ def conditions() -> onnx.ModelProto:
 
 
 def deep_rank() -> onnx.ModelProto:
-    nodes = [node("Unsqueeze", [f"t{i}", "at"], [f"t{i + 1}"]) for i in range(100)]
+    nodes = " ".join(f"t{i + 1} = Unsqueeze(t{i}, at)" for i in range(100))
     return graph(nodes, {"t0": (3,)}, ["t100"], {"at": np.array([0])})
 
 
@@ -134,7 +129,7 @@ def calling(bodies: list[list[str]]) -> onnx.ModelProto:
 
 def empty() -> onnx.ModelProto:
     """No element, but extents that no array may have."""
-    return graph([node("DepthToSpace", ["x"], ["y"], blocksize=2**29)], {"x": (1, 4, 8, 8)}, ["y"])
+    return graph(f"y = DepthToSpace <blocksize = {2**29}>(x)", {"x": (1, 4, 8, 8)}, ["y"])
 
 
 def text() -> onnx.ModelProto:
@@ -143,8 +138,7 @@ def text() -> onnx.ModelProto:
 
 
 def twice(name: str) -> onnx.ModelProto:
-    nodes = [node("Relu", ["x"], ["t"]), node("Neg", ["x"], [name]), node("Abs", ["t"], ["y"])]
-    return graph(nodes, {"x": (3,)}, ["y"])
+    return graph(f"t = Relu(x) {name} = Neg(x) y = Abs(t)", {"x": (3,)}, ["y"])
 
 
 def complex_input() -> onnx.ModelProto:
@@ -207,8 +201,8 @@ def test_what_would_grow_out_of_measure_is_refused(tmp_path, name):
 
 def test_a_long_chain_of_maps_becomes_several_kernels(tmp_path):
     """In one kernel, its expression would be deeper than Python recurses."""
-    nodes = [node("Neg" if i % 2 else "Abs", [f"t{i}"], [f"t{i + 1}"]) for i in range(300)]
-    onnx.save(graph(nodes, {"t0": (3,)}, ["t300"]), tmp_path / "model.onnx")
+    nodes = [f"t{i + 1} = {'Neg' if i % 2 else 'Abs'}(t{i})" for i in range(300)]
+    onnx.save(graph(" ".join(nodes), {"t0": (3,)}, ["t300"]), tmp_path / "model.onnx")
     state = plan_as_user(tmp_path / "model.onnx")
     assert [len(n.fused) for n in state.graph.nodes if n.is_map] == [64, 64, 64, 64, 44]
     assert any("expected up to 64" in d.reason for d in state.log)
@@ -216,12 +210,8 @@ def test_a_long_chain_of_maps_becomes_several_kernels(tmp_path):
 
 def test_an_epilogue_does_not_double_without_end(tmp_path):
     """Each step reads the last one twice: thirty of them are a milliard of reads."""
-    nodes = [node("Conv", ["x", "w"], ["t0"])]
-    for i in range(30):
-        nodes += [
-            node("Sigmoid", [f"t{i}"], [f"s{i}"]),
-            node("Mul", [f"t{i}", f"s{i}"], [f"t{i + 1}"]),
-        ]
+    steps = [f"s{i} = Sigmoid(t{i}) t{i + 1} = Mul(t{i}, s{i})" for i in range(30)]
+    nodes = " ".join(["t0 = Conv(x, w)", *steps])
     held = {"w": np.ones((4, 4, 1, 1), np.float32)}
     onnx.save(graph(nodes, {"x": (1, 4, 8, 8)}, ["t30"], held), tmp_path / "model.onnx")
     state = plan_as_user(tmp_path / "model.onnx")
