@@ -232,14 +232,14 @@ class Ops:
     def text(self, nodes: str, **operands: Any) -> str:
         """Add nodes in ONNX's own text; operands are tensors or constants; returns the last output.
 
-        Constants are floats, but for whole numbers and truth values.
+        Constants are floats, but for whole numbers, bytes and truth values.
         """
         names = {name: value for name, value in operands.items() if isinstance(value, str)}
         for node in parse_nodes(nodes):
             for name in [n for n in node.input if n and n not in names]:
                 value = np.asarray(operands[name])
-                dtype = {"i": np.int64, "b": bool}.get(value.dtype.kind, np.float32)
-                names[name] = self.const(value, dtype)
+                wide = np.int64 if value.dtype.kind == "i" else np.float32
+                names[name] = self.const(value, value.dtype if value.itemsize == 1 else wide)
             node.input[:] = [names.get(name, "") for name in node.input]
             for at, name in enumerate(node.output):
                 names[name] = node.output[at] = f"t{len(self._nodes)}" + f"_{at}" * bool(at)

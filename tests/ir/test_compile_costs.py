@@ -21,69 +21,13 @@ from adrenoc.target.target import load_target
 from tests.commands import run_program
 from tests.host.run_op import Ops
 from tests.ir.planning import plan
-from tests.models import graph
+from tests.models import graph, parse_nodes
 from tests.patience import WAIT_S
 
 SHAPE = (1, 8, 6, 4)
 """Of what goes through all of them: small, for the work that is counted is not arithmetic."""
 
-Step = Callable[[Ops, str, str], str]
-"""From the last result and the one before it, the next."""
-
-
-def _unary(op: str, **attrs) -> Step:
-    return lambda net, x, _: net(op, x, **attrs)
-
-
 _PER_CHANNEL = np.linspace(0.5, 1.5, SHAPE[1]).reshape(SHAPE[1], 1, 1)
-
-
-def _by(op: str, *values: object, **attrs) -> Step:
-    return lambda net, x, _: net(op, x, *map(net.const, values), **attrs)
-
-
-def _odd_parts(net: Ops, x: str, _: str) -> str:
-    """Parts of three and five channels, which lie in no whole texels."""
-    first, second = net.split(x, 1, 3, 5)
-    return net("Concat", second, net("Relu", first), axis=1)
-
-
-def _channel_shuffle(net: Ops, x: str, _: str) -> str:
-    split = net("Reshape", x, net.ints(1, 2, 4, 6, 4))
-    return net("Reshape", net("Transpose", split, perm=[0, 2, 1, 3, 4]), net.ints(*SHAPE))
-
-
-def _slice_pad(net: Ops, x: str, _: str) -> str:
-    bounds = (net.ints(1), net.ints(6), net.ints(2))
-    return net("Pad", net("Slice", x, *bounds), net.ints(0, 0, 1, 0, 0, 0, 0, 0))
-
-
-def _resize(net: Ops, x: str, _: str) -> str:
-    up = net("Resize", x, "", net.const([1, 1, 2, 2]), mode="nearest")
-    return net("AveragePool", up, kernel_shape=[2, 2], strides=[2, 2])
-
-
-def _conv(kernel: int, group: int = 1) -> Step:
-    def step(net: Ops, x: str, _: str) -> str:
-        weight = net.weight(8, 8 // group, kernel, kernel)
-        return net("Conv", x, weight, pads=[kernel // 2] * 4, group=group)
-
-    return step
-
-
-def _quanta(net: Ops, x: str, _: str) -> str:
-    scale, zero = net.const(0.05), net.const(3, "int8")
-    return net("DequantizeLinear", net("QuantizeLinear", x, scale, zero), scale, zero)
-
-
-def _centred(net: Ops, x: str, _: str) -> str:
-    """What a normalisation is written of: a difference, its square, a root, a quotient."""
-    axes = net.ints(1)
-    rest = net("Sub", x, net("ReduceMean", x, axes, keepdims=1))
-    square = net("ReduceMean", net("Mul", rest, rest), axes, keepdims=1)
-    return net("Div", rest, net("Sqrt", net("Add", square, net.const(1e-5))))
-
-
 _UNARY = (
     *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh"),
     *("Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "Identity", "LeakyRelu"),
@@ -92,74 +36,77 @@ _UNARY = (
 )
 _BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Mean", "Sum")
 
-CHAINS: dict[str, Step] = {
-    **{op: _unary(op) for op in _UNARY},
-    **{f"{op} number": _by(op, 0.9) for op in _BINARY},
-    "Mod number": lambda net, x, _: net("Mod", x, net.const(0.9), fmod=1),
-    **{f"{op} channels": _by(op, _PER_CHANNEL) for op in ("Add", "Mul", "Div", "Max")},
-    **{f"{op} twice": lambda net, x, _, op=op: net(op, x, x) for op in _BINARY},
-    **{f"{op} ladder": lambda net, x, before, op=op: net(op, x, before) for op in _BINARY},
-    "Clip": lambda net, x, _: net("Clip", x, net.const(-1.0), net.const(3.0)),
-    "PRelu": _by("PRelu", np.full((SHAPE[1], 1, 1), 0.2)),
-    "Where": lambda net, x, before: net("Where", net("Greater", x, before), x, before),
-    "compared": lambda net, x, before: net("Cast", net("Less", x, before), to=1),
-    "cast": lambda net, x, _: net("Cast", net("Cast", x, to=6), to=1),
-    "silu": lambda net, x, _: net("Mul", x, net("Sigmoid", x)),
-    "gelu": lambda net, x, _: net(
-        "Mul", x, net("Add", net("Erf", net("Div", x, net.const(1.4142))), net.const(1.0))
-    ),
-    "centred": _centred,
-    "Transpose": _unary("Transpose", perm=[0, 1, 2, 3]),
-    "transposes": lambda net, x, _: net(
-        "Transpose", net("Sigmoid", net("Transpose", x, perm=[0, 2, 3, 1])), perm=[0, 3, 1, 2]
-    ),
-    "reshapes": lambda net, x, _: net(
-        "Reshape", net("Relu", net("Reshape", x, net.ints(1, 8, 24))), net.ints(*SHAPE)
-    ),
-    "Unsqueeze": lambda net, x, _: net("Squeeze", net("Unsqueeze", x, net.ints(2)), net.ints(2)),
-    "Expand": lambda net, x, _: net(
-        "Expand", net("ReduceMean", x, net.ints(2, 3), keepdims=1), net.ints(*SHAPE)
-    ),
-    "slice and pad": _slice_pad,
-    "reversed": lambda net, x, _: net("Slice", x, *map(net.ints, (-1, -99, 2, -1))),
+HELD: dict[str, Any] = {
+    **{"number": 0.9, "least": -1.0, "most": 3.0, "slope": np.full((8, 1, 1), 0.2)},
+    **{"channels": _PER_CHANNEL, "root": 1.4142, "whole": 1.0, "tiny": 1e-5, "shape": [*SHAPE]},
+    **{"rows": [1, 8, 24], "groups": [1, 2, 4, 6, 4], "one": [1], "two": [2], "both": [2, 3]},
+    **{"six": [6], "four": [4], "twelve": [12], "last": [-1], "far": [-99], "third": 3},
+    **{"widths": [0, 0, 1, 0, 0, 0, 0, 0], "halves": [4, 4], "parts": [3, 5]},
+    **{"places": [3, 0, 1, 2, 4, 6, 5, 7], "each": np.indices(SHAPE).sum(0) % SHAPE[2]},
+    **{"twofold": [1.0, 1.0, 2.0, 2.0], "matrix": np.eye(4) / 2, "ones4": np.ones(4)},
+    **{"ones8": np.ones(8), "zeros8": np.zeros(8), "unit": 0.05, "zero": np.int8(3)},
+    **{f"n{i}": _PER_CHANNEL.ravel() + i for i in range(4)},
+}
+"""The constants of all chains."""
+WEIGHTS = {"w1": (8, 8, 1, 1), "w3": (8, 8, 3, 3), "deep": (8, 1, 3, 3)}
+"""Drawn anew in each step."""
+_AROUND = "pads = [1, 1, 1, 1]"
+CHAINS: dict[str, str] = {
+    **{op: f"y = {op}(x)" for op in _UNARY},
+    **{f"{op} number": f"y = {op}(x, number)" for op in _BINARY},
+    "Mod number": "y = Mod <fmod = 1>(x, number)",
+    **{f"{op} channels": f"y = {op}(x, channels)" for op in ("Add", "Mul", "Div", "Max")},
+    **{f"{op} twice": f"y = {op}(x, x)" for op in _BINARY},
+    **{f"{op} ladder": f"y = {op}(x, before)" for op in _BINARY},
+    "Clip": "y = Clip(x, least, most)",
+    "PRelu": "y = PRelu(x, slope)",
+    "Where": "a = Greater(x, before) y = Where(a, x, before)",
+    "compared": "a = Less(x, before) y = Cast <to = 1>(a)",
+    "cast": "a = Cast <to = 6>(x) y = Cast <to = 1>(a)",
+    "silu": "a = Sigmoid(x) y = Mul(x, a)",
+    "gelu": "a = Div(x, root) b = Erf(a) c = Add(b, whole) y = Mul(x, c)",
+    # What a normalisation is written of: a difference, its square, a root, a quotient.
+    "centred": """a = ReduceMean <keepdims = 1>(x, one) b = Sub(x, a) c = Mul(b, b)
+                  d = ReduceMean <keepdims = 1>(c, one) e = Add(d, tiny) f = Sqrt(e)
+                  y = Div(b, f)""",
+    "Transpose": "y = Transpose <perm = [0, 1, 2, 3]>(x)",
+    "transposes": """a = Transpose <perm = [0, 2, 3, 1]>(x) b = Sigmoid(a)
+                     y = Transpose <perm = [0, 3, 1, 2]>(b)""",
+    "reshapes": "a = Reshape(x, rows) b = Relu(a) y = Reshape(b, shape)",
+    "Unsqueeze": "a = Unsqueeze(x, two) y = Squeeze(a, two)",
+    "Expand": "a = ReduceMean <keepdims = 1>(x, both) y = Expand(a, shape)",
+    "slice and pad": "a = Slice(x, one, six, two) y = Pad(a, widths)",
+    "reversed": "y = Slice(x, last, far, two, last)",
     # Split by channels, the halves the other way round side by side again.
-    "halves": lambda net, x, _: net("Concat", *reversed(net.split(x, 1, 4, 4)), axis=1),
-    "odd parts": _odd_parts,
-    "nested concat": lambda net, x, before: net(
-        "Slice", net("Concat", x, before, axis=1), *map(net.ints, (4, 12, 1))
-    ),
-    "Gather": lambda net, x, _: net("Gather", x, net.ints(3, 0, 1, 2, 4, 6, 5, 7), axis=1),
-    "GatherElements": lambda net, x, _: net(
-        "GatherElements", x, net.const(np.indices(SHAPE).sum(0) % SHAPE[2], "int64"), axis=2
-    ),
-    "pixel shuffle": lambda net, x, _: net(
-        "SpaceToDepth", net("DepthToSpace", x, blocksize=2), blocksize=2
-    ),
-    "channel shuffle": _channel_shuffle,
-    "Resize": _resize,
-    "CumSum": lambda net, x, _: net("CumSum", x, net.const(3, "int64")),
+    "halves": "a, b = Split <axis = 1>(x, halves) y = Concat <axis = 1>(b, a)",
+    # Parts of three and five channels, which lie in no whole texels.
+    "odd parts": "a, b = Split <axis = 1>(x, parts) c = Relu(a) y = Concat <axis = 1>(b, c)",
+    "nested concat": "a = Concat <axis = 1>(x, before) y = Slice(a, four, twelve, one)",
+    "Gather": "y = Gather <axis = 1>(x, places)",
+    "GatherElements": "y = GatherElements <axis = 2>(x, each)",
+    "pixel shuffle": "a = DepthToSpace <blocksize = 2>(x) y = SpaceToDepth <blocksize = 2>(a)",
+    "channel shuffle": """a = Reshape(x, groups) b = Transpose <perm = [0, 2, 1, 3, 4]>(a)
+                          y = Reshape(b, shape)""",
+    "Resize": """a = Resize <mode = "nearest">(x, , twofold)
+                 y = AveragePool <kernel_shape = [2, 2], strides = [2, 2]>(a)""",
+    "CumSum": "y = CumSum(x, third)",
     **{
-        f"Reduce{op}": lambda net, x, _, op=op: net(
-            "Sub", x, net(f"Reduce{op}", x, net.ints(1), keepdims=1)
-        )
+        f"Reduce{op}": f"a = Reduce{op} <keepdims = 1>(x, one) y = Sub(x, a)"
         for op in ("Max", "Mean", "Sum", "L2", "LogSumExp")
     },
-    "MaxPool": _unary("MaxPool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-    "AveragePool": _unary("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-    "BatchNormalization": _by("BatchNormalization", *(_PER_CHANNEL.ravel() + i for i in range(4))),
-    "LayerNormalization": _by("LayerNormalization", np.ones(4), axis=-1),
-    "InstanceNormalization": _by("InstanceNormalization", np.ones(8), np.zeros(8)),
-    "MatMul": _by("MatMul", np.eye(4) / 2),
-    "Conv 1x1": _conv(1),
-    "Conv 3x3": _conv(3),
-    "Conv depthwise": _conv(3, 8),
-    "Conv and Relu": lambda net, x, before: net("Relu", _conv(1)(net, x, before)),
-    "residual": lambda net, x, before: net("Add", x, net("Relu", _conv(3)(net, x, before))),
+    **{op: f"y = {op} <kernel_shape = [3, 3], {_AROUND}>(x)" for op in ("MaxPool", "AveragePool")},
+    "BatchNormalization": "y = BatchNormalization(x, n0, n1, n2, n3)",
+    "LayerNormalization": "y = LayerNormalization <axis = -1>(x, ones4)",
+    "InstanceNormalization": "y = InstanceNormalization(x, ones8, zeros8)",
+    "MatMul": "y = MatMul(x, matrix)",
+    "Conv 1x1": "y = Conv(x, w1)",
+    "Conv 3x3": f"y = Conv <{_AROUND}>(x, w3)",
+    "Conv depthwise": f"y = Conv <{_AROUND}, group = 8>(x, deep)",
+    "Conv and Relu": "a = Conv(x, w1) y = Relu(a)",
+    "residual": f"a = Conv <{_AROUND}>(x, w3) b = Relu(a) y = Add(x, b)",
     # Squeeze and excitation: a tensor by what is computed of all of it.
-    "scaled": lambda net, x, before: net(
-        "Mul", x, net("Sigmoid", _conv(1)(net, net("GlobalAveragePool", x), before))
-    ),
-    "quanta": _quanta,
+    "scaled": "a = GlobalAveragePool(x) b = Conv(a, w1) c = Sigmoid(b) y = Mul(x, c)",
+    "quanta": "a = QuantizeLinear(x, unit, zero) y = DequantizeLinear(a, unit, zero)",
 }
 """What is applied again and again, by name."""
 
@@ -205,8 +152,11 @@ def write_chain(folder: Path, name: str, length: int) -> Path:
         return path
     net = Ops(opset=20)
     before = last = net.input(*SHAPE)
+    used = {given for node in parse_nodes(CHAINS[name]) for given in node.input}
     for _ in range(length):
-        before, last = last, CHAINS[name](net, last, before)
+        drawn = {given: net.weight(*WEIGHTS[given]) for given in used & WEIGHTS.keys()}
+        following = net.text(CHAINS[name], x=last, before=before, **HELD, **drawn)
+        before, last = last, following
     net.output(last)
     path = folder / "chain.onnx"
     net.save(path)
