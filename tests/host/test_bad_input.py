@@ -3,6 +3,7 @@
 import resource
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,93 +48,73 @@ def _one(op: str, domain: str = "") -> onnx.ModelProto:
 
 
 def _dynamic(*dims: int | str) -> onnx.ModelProto:
-    node = helper.make_node("Relu", ["x"], ["y"])
-    return graph([node], {"x": dims or ("batch", *SHAPE[1:])}, ["y"])
+    return graph("y = Relu(x)", {"x": dims or ("batch", *SHAPE[1:])}, ["y"])
 
 
-def _truncated(folder: Path) -> None:
-    content = network("squeezenet", size=64, width=0.25)
-    (folder / "model.onnx").write_bytes(content[: len(content) // 2])
+def _truncated(name: str, size: int, width: float) -> bytes:
+    content = network(name, size=size, width=width)
+    return content[: len(content) // 2]
 
 
-def _truncated_tflite(folder: Path) -> None:
-    content = network("mixed_small", size=31, width=1.0)
-    (folder / "model.tflite").write_bytes(content[: len(content) // 2])
+def _without_its_weights() -> onnx.ModelProto:
+    model = graph("y = Add(x, w)", {"x": SHAPE}, ["y"], {"w": np.ones(SHAPE, "float32")})
+    (tensor,) = model.graph.initializer
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+    return model
 
 
-def _without_its_weights(folder: Path) -> None:
-    model = graph(
-        "y = Add(x, w)",
-        {"x": SHAPE},
-        ["y"],
-        {"w": np.ones(SHAPE, "float32")},
-    )
-    onnx.save(
-        model,
-        folder / "model.onnx",
-        save_as_external_data=True,
-        location="weights.bin",
-        size_threshold=0,
-    )
-    (folder / "weights.bin").unlink()
+Words = tuple[str, ...]
+Content = bytes | Callable[[], bytes | onnx.ModelProto] | None
+_RELU = partial(_one, "Relu")
+_OPEN = partial(_dynamic, "batch", 3, "height", "width")
 
-
-def _nothing(_: Path) -> None:
-    pass
-
-
-def _text(folder: Path) -> None:
-    (folder / "model.onnx").write_text("404: no such file; " * 20)
-
-
-def _pointer(folder: Path) -> None:
-    (folder / "model.onnx").write_text("version https://git-lfs.github.com/spec/v1\n")
-
-
-def _empty(folder: Path) -> None:
-    (folder / "model.onnx").touch()
-
-
-def _writes(model: Callable[[], onnx.ModelProto]) -> Callable[[Path], None]:
-    return lambda folder: (write(model(), folder), None)[1]
-
-
-_RELU = _writes(lambda: _one("Relu"))
-_DYNAMIC = _writes(_dynamic)
-_OPEN = _writes(lambda: _dynamic("batch", 3, "height", "width"))
-
-CASES: dict[
-    str, tuple[Callable[[Path], None], tuple[str, ...], type[AdrenocError], tuple[str, ...]]
-] = {
-    "truncated": (_truncated, (), ModelFormatError, ("model.onnx",)),
+CASES: dict[str, tuple[Content, Words, type[AdrenocError], Words]] = {
+    "truncated": (
+        partial(_truncated, "squeezenet", 64, 0.25),
+        (),
+        ModelFormatError,
+        ("model.onnx",),
+    ),
     "truncated tflite": (
-        _truncated_tflite,
+        partial(_truncated, "mixed_small", 31, 1.0),
         ("model.tflite",),
         ModelFormatError,
         ("model.tflite", "damaged or cut off"),
     ),
-    "empty": (_empty, (), ModelFormatError, ("model.onnx is empty",)),
-    "text": (_text, (), ModelFormatError, ("is a text file", "404: no such file")),
-    "pointer": (_pointer, (), ModelFormatError, ("Git LFS pointer", "git lfs pull")),
-    "missing": (_nothing, (), ModelNotFoundError, ("model.onnx does not exist",)),
+    "empty": (b"", (), ModelFormatError, ("model.onnx is empty",)),
+    "text": (
+        b"404: no such file; " * 20,
+        (),
+        ModelFormatError,
+        ("is a text file", "404: no such file"),
+    ),
+    "pointer": (
+        b"version https://git-lfs.github.com/spec/v1\n",
+        (),
+        ModelFormatError,
+        ("Git LFS pointer", "git lfs pull"),
+    ),
+    "missing": (None, (), ModelNotFoundError, ("model.onnx does not exist",)),
     "missing weights": (_without_its_weights, (), ModelNotFoundError, ("weights.bin",)),
     "unknown operator": (
-        _writes(lambda: _one("Frobnicate")),
+        partial(_one, "Frobnicate"),
         (),
         UnsupportedOperatorError,
         ("Frobnicate", "the_node"),
     ),
     "custom domain": (
-        _writes(lambda: _one("Relu", "com.example")),
+        partial(_one, "Relu", "com.example"),
         (),
         CustomDomainError,
         ("com.example.Relu", "the_node"),
     ),
     "open dimension": (_OPEN, (), ShapeError, ("'x'", "--shape x:1,3,224,224")),
-    "shape of wrong rank": (_DYNAMIC, ("--shape", "x:1,4"), ShapeError, ("2 dimensions",)),
-    "shape that contradicts": (_DYNAMIC, ("--shape", "x:1,5,8,8"), ShapeError, ("asks for 5",)),
-    "shape of no input": (_DYNAMIC, ("--shape", "z:1"), ShapeError, ("no input 'z'",)),
-    "shape of letters": (_DYNAMIC, ("--shape", "x:a,b"), ShapeError, ("NAME:D,D",)),
+    "shape of wrong rank": (_dynamic, ("--shape", "x:1,4"), ShapeError, ("2 dimensions",)),
+    "shape that contradicts": (_dynamic, ("--shape", "x:1,5,8,8"), ShapeError, ("asks for 5",)),
+    "shape of no input": (_dynamic, ("--shape", "z:1"), ShapeError, ("no input 'z'",)),
+    "shape of letters": (_dynamic, ("--shape", "x:a,b"), ShapeError, ("NAME:D,D",)),
     "unknown device": (
         _RELU,
         ("--device", "adreno:751"),
@@ -159,7 +140,7 @@ CASES: dict[
 }
 
 
-def _check_said(said: str, code: int, error: type[AdrenocError], words: tuple[str, ...]) -> None:
+def _check_said(said: str, code: int, error: type[AdrenocError], words: Words) -> None:
     assert code == error.exit_code, said
     assert "Traceback" not in said
     lines = said.strip().splitlines()
@@ -177,9 +158,13 @@ def _files(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_compile(case, folder, capfd):
-    make, options, error, words = CASES[case]
-    make(folder)
+    made, options, error, words = CASES[case]
     model, *rest = options if options[:1] == ("model.tflite",) else ("model.onnx", *options)
+    content = made() if callable(made) else made
+    if isinstance(content, onnx.ModelProto):
+        write(content, folder)
+    elif content is not None:
+        (folder / model).write_bytes(content)
     before = _files(folder)
     code = main(["compile", model, *rest])
     _check_said(capfd.readouterr().err, code, error, words)
@@ -201,8 +186,8 @@ def test_an_older_bundle_survives_a_failure(folder, capfd):
 def test_a_disk_that_fills_up(folder, form):
     """A process that may not write files above 256 KiB meets the end of the disk in earnest."""
     weights = np.random.default_rng(0).standard_normal((256, 256, 3, 3)).astype("float32")
-    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
-    write(graph([node], {"x": (1, 256, 8, 8)}, ["y"], {"w": weights}), folder)
+    nodes = "y = Conv <pads = [1, 1, 1, 1]>(x, w)"
+    write(graph(nodes, {"x": (1, 256, 8, 8)}, ["y"], {"w": weights}), folder)
     before = _files(folder)
     limit = 256 << 10
     done = run_program(
@@ -221,7 +206,7 @@ def test_a_disk_that_fills_up(folder, form):
     )
 
 
-RUN_CASES: dict[str, tuple[tuple[str, ...], type[AdrenocError], tuple[str, ...]]] = {
+RUN_CASES: dict[str, tuple[Words, type[AdrenocError], Words]] = {
     "no bundle": (("run", "nothing.adrenoc"), BundleError, ("nothing.adrenoc",)),
     "no bundle either": (("run", "other"), BundleError, ("holds no manifest.json",)),
     "of a phone": (("run", "model.adrenoc"), BundleError, ("adreno", "--device host")),
