@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 from adrenoc.base import errors
 from adrenoc.base.decision import ASSUMED
@@ -15,13 +14,9 @@ from adrenoc.importers import import_model
 from adrenoc.importers.imported import Imported
 from adrenoc.passes.read.find_batch import Along, batch_free_constants, find_batch
 from tests.ir.planning import run_until
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 RNG = np.random.default_rng(5)
-
-
-def node(kind: str, inputs: list[str], outputs: list[str], **attrs: object) -> onnx.NodeProto:
-    return helper.make_node(kind, inputs, outputs, **attrs)
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -33,10 +28,9 @@ def conv_on(*dims: int | str) -> onnx.ModelProto:
 
 
 def lstm(x: tuple[int | str, ...], h: tuple[int | str, ...]) -> onnx.ModelProto:
-    made = ["y", "hn", "cn"]
-    nodes = [node("LSTM", ["x", "w", "r", "", "", "h", "c"], made, hidden_size=4)]
+    nodes = "y, hn, cn = LSTM <hidden_size = 4>(x, w, r, , , h, c)"
     constants = {"w": weights(1, 16, 6), "r": weights(1, 16, 4)}
-    return graph(nodes, {"x": x, "h": h, "c": h}, made, constants)
+    return graph(nodes, {"x": x, "h": h, "c": h}, ["y", "hn", "cn"], constants)
 
 
 def assumed(imported: Imported) -> list[tuple[str, str, str]]:
@@ -100,14 +94,8 @@ OTHERS: dict[str, tuple[onnx.ModelProto, str]] = {
         graph("y = ReduceMean <axes = [0]>(x)", {"x": ("n", 3)}, ["y"]),
         "--shape x:1,3",
     ),
-    "rows that meet": (
-        graph("y = Softmax <axis = 0>(x)", {"x": ("a", 3)}, ["y"]),
-        "--shape x:1,3",
-    ),
-    "by its name": (
-        graph("y = Relu(x)", {"x": ("num_points", 3)}, ["y"]),
-        "--shape x:1,3",
-    ),
+    "rows that meet": (graph("y = Softmax <axis = 0>(x)", {"x": ("a", 3)}, ["y"]), "--shape x:1,3"),
+    "by its name": (graph("y = Relu(x)", {"x": ("num_points", 3)}, ["y"]), "--shape x:1,3"),
     "one axis": (graph("y = Relu(x)", {"x": ("n_mels",)}, ["y"]), "--shape x:128"),
     "two that have no name": (conv_on("?", 3, "?", "?"), "--shape x:1,3,224,224"),
 }
@@ -191,13 +179,6 @@ def test_the_models_own_files_say_first(tmp_path, name, folder):
     assert hint in caught.value.hint
 
 
-RANDOM = np.random.default_rng(0)
-
-
-def weight(*shape: int) -> np.ndarray:
-    return RANDOM.standard_normal(shape).astype(np.float32)
-
-
 def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
@@ -207,10 +188,7 @@ def read(path: Path, **shapes: tuple[int, ...]) -> State:
 
 
 def found(
-    tmp_path: Path,
-    nodes: list[onnx.NodeProto],
-    shape: tuple[int, ...],
-    constants: dict[str, np.ndarray],
+    tmp_path: Path, nodes: str, shape: tuple[int, ...], constants: dict[str, np.ndarray]
 ) -> tuple[list[Along], str]:
     model = graph(nodes, {"x": ("n", *shape[1:])}, ["y"], constants)
     state = read(write(model, tmp_path), x=shape)
@@ -218,7 +196,7 @@ def found(
     return list(along.values()), refused
 
 
-ATTENTION = parse_nodes(
+ATTENTION = (
     "q = MatMul(x, w) h = Reshape(q, split) t = Transpose <perm = [0, 2, 1, 3]>(h) "
     "k = Transpose <perm = [0, 2, 3, 1]>(h) s = MatMul(t, k) p = Softmax <axis = -1>(s) "
     "o = MatMul(p, t) b = Transpose <perm = [0, 2, 1, 3]>(o) r = Reshape(b, rows) "
@@ -227,22 +205,23 @@ ATTENTION = parse_nodes(
 
 
 def test_convolutions_pools_and_a_head(tmp_path):
-    nodes = parse_nodes(
+    nodes = (
         "a = Conv <pads = [1, 1, 1, 1]>(x, w) "
         "b = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>(a) "
         'c = Resize <mode = "nearest">(b, , two) d = GlobalAveragePool(c) e = Flatten(d) '
         "f = Gemm(e, k) y = Softmax <axis = 1>(f)"
     )
-    constants = {
-        "w": weight(4, 3, 3, 3),
-        "k": weight(4, 5),
-        "two": np.array([1, 1, 2, 2], np.float32),
-    }
+    constants = {"w": weights(4, 3, 3, 3), "k": weights(4, 5), "two": np.float32([1, 1, 2, 2])}
     assert found(tmp_path, nodes, (3, 3, 8, 8), constants) == ([Along(0)], "")
 
 
 def test_attention_whose_rows_are_flattened_with_the_batch(tmp_path):
-    constants = {"w": weight(8, 8), "split": ints(0, 0, 2, 4), "rows": ints(-1, 8), "g": weight(8)}
+    constants = {
+        "w": weights(8, 8),
+        "split": ints(0, 0, 2, 4),
+        "rows": ints(-1, 8),
+        "g": weights(8),
+    }
     along, refused = found(tmp_path, ATTENTION, (3, 5, 8), constants)
     assert (along, refused) == ([Along(0, 5)], "")
 
@@ -250,38 +229,26 @@ def test_attention_whose_rows_are_flattened_with_the_batch(tmp_path):
 @pytest.mark.parametrize(
     "nodes",
     [
-        [helper.make_node("ReduceMean", ["x"], ["y"], axes=[0], keepdims=1)],
-        [helper.make_node("Softmax", ["x"], ["y"], axis=0)],
-        [helper.make_node("CumSum", ["x", "zero"], ["y"])],
-        [
-            helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
-            helper.make_node("MatMul", ["t", "x"], ["y"]),
-        ],
-        [helper.make_node("Slice", ["x", "back", "far", "axis", "back"], ["y"])],
-        [helper.make_node("Add", ["x", "rows"], ["y"])],
-        [helper.make_node("Reshape", ["x", "turned"], ["y"])],
-        [helper.make_node("Concat", ["x", "row"], ["y"], axis=0)],
+        "y = ReduceMean <axes = [0], keepdims = 1>(x)",
+        "y = Softmax <axis = 0>(x)",
+        "y = CumSum(x, zero)",
+        "t = Transpose <perm = [1, 0]>(x) y = MatMul(t, x)",
+        "y = Slice(x, back, far, axis, back)",
+        "y = Add(x, rows)",
+        "y = Reshape(x, turned)",
+        "y = Concat <axis = 0>(x, row)",
     ],
-    ids=lambda nodes: nodes[-1].op_type,
 )
 def test_what_mixes_is_refused(tmp_path, nodes):
-    constants = {
-        "zero": np.array(0, np.int64),
-        "back": ints(-1),
-        "far": ints(-99),
-        "axis": ints(0),
-        "rows": weight(4, 6),
-        "row": weight(4, 6),
-        "turned": ints(6, 4),
-    }
+    constants = {"back": ints(-1), "far": ints(-99), "axis": ints(0), "turned": ints(6, 4)}
+    constants |= {"zero": np.array(0), "rows": weights(4, 6), "row": weights(4, 6)}
     _, refused = found(tmp_path, nodes, (4, 6), constants)
     assert "batch" in refused
 
 
 def test_a_constant_that_repeats_along_the_batch_is_free(tmp_path):
-    constants = {"rows": np.repeat(weight(1, 6), 4, axis=0)}
-    nodes = [helper.make_node("Add", ["x", "rows"], ["y"])]
-    assert found(tmp_path, nodes, (4, 6), constants) == ([Along(0)], "")
+    constants = {"rows": np.repeat(weights(1, 6), 4, axis=0)}
+    assert found(tmp_path, "y = Add(x, rows)", (4, 6), constants) == ([Along(0)], "")
 
 
 def test_arithmetic_with_the_size_of_the_batch_shows(tmp_path):
