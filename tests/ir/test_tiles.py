@@ -19,9 +19,9 @@ from adrenoc.ir.options import resolve_options
 from adrenoc.kernels.builder import KernelBuilder
 from adrenoc.kernels.families.cache.operator import (
     CachedWork,
-    step_candidates,
     count_splits,
     estimate_step_clocks,
+    step_candidates,
 )
 from adrenoc.kernels.families.n_bits.n_bits import (
     NBitsTile,
