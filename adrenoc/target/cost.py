@@ -59,6 +59,8 @@ class PipeCost:
     """Clocks from asking for a texel to having it."""
     buffer_latency_clocks: int
     """Clocks from asking for a number of a buffer to having it."""
+    most_registers: int
+    """Registers that instructions of a thread can name, however few threads there are."""
     spilled: float
     """How many times as long a thread takes whose registers go to memory."""
     unhidden: float
@@ -202,6 +204,8 @@ class AttentionCost:
     most_threads: int
     most_key_blocks: int
     """The most vectors of scores, by four, that stay in registers beside the rest."""
+    row_sets: Sizes
+    """Sets of four query rows a thread."""
     texel_slots: float
     run_slots: float
     """Slots of a run beside reads and multiply-adds: maxima, exponentials, barriers."""
@@ -213,6 +217,8 @@ class AttentionCost:
     """Registers of a thread beside its scores, as the ISA of built kernels shows."""
     key_block_registers: int
     """Registers of each vector of scores."""
+    row_set_registers: int
+    """Registers of each further set of rows: what they have mixed, largest scores and sums."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,20 +158,22 @@ def test_attention_over_a_cache(ops, device, preset, names):
 
 
 @pytest.mark.parametrize("preset", ["fp32", "fp16"])
-@pytest.mark.parametrize("parts", [2, pytest.param(4, marks=pytest.mark.nightly)])
-def test_parts_of_the_rows(ops, device, monkeypatch, preset, parts):
-    """Threads for parts of the rows that are there, some of which have none."""
+@pytest.mark.parametrize(
+    "parts, sets", [(2, 1), (1, 2), pytest.param(4, 1, marks=pytest.mark.nightly)]
+)
+def test_parts_of_the_rows(ops, device, monkeypatch, preset, parts, sets):
+    """Threads for parts of the rows that are there, some of which have none; threads of eight."""
     taken = []
 
     def candidates(*given) -> Iterator[AttentionTile]:
         tiles = list(attention_tiles(*given))
-        chosen = [tile for tile in tiles if tile.parts == parts]
+        chosen = [tile for tile in tiles if (tile.parts, tile.row_sets) == (parts, sets)]
         taken.append(bool(chosen))
         yield from chosen or tiles
 
     monkeypatch.setattr(operator, "candidates", candidates)
     few = ("one token of many", "the first token", "a chunk", "windows in several runs", "sinks")
-    for name in few if parts == 2 else CASES:
+    for name in CASES if parts == 4 else few:
         attention(ops, **CASES[name])
     ops.check(device, preset)
     assert any(taken), "no case has so many parts"

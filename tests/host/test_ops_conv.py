@@ -348,6 +348,20 @@ def test_every_tile_size(ops, outputs, preset, device, monkeypatch):
     ops.check(device, preset)
 
 
+@pytest.mark.usefixtures("split")
+def test_taps_apart_by_the_algorithm(ops, preset, device):
+    """Tiles of every second, third, twelfth row and column, some of which have no pixel."""
+    x = ops("Tanh", ops.input(2, 6, 17, 26))
+    for down, across, pads in ((2, 2, [2] * 4), (3, 1, [3, 1, 3, 1]), (12, 7, [12, 7, 12, 7])):
+        conv = ops("Conv", x, ops.weight(10, 6, 3, 3), pads=pads, dilations=[down, across])
+        ops.output(ops("Relu", conv))
+    odd = ops("Conv", x, ops.weight(7, 6, 3, 3), pads=[1, 0, 3, 5], dilations=[4, 5])
+    ops.output(odd)
+    ops.check(device, preset)
+    # The error of halves allows one alone.
+    assert ops.kernels.count("winograd_tiles") == (4 if preset in {"fp32", "fp16"} else 1)
+
+
 @pytest.mark.parametrize("kernels", ("split", "whole"))
 def test_with_an_epilogue_that_reads_other_tensors(ops, kernels, preset, device, request):
     request.getfixturevalue(kernels)

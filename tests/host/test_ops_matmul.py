@@ -283,6 +283,24 @@ def test_parts_of_the_keys(ops, device, monkeypatch, preset, parts, keys):
     assert ops.kernels.count("attention") == 1
 
 
+@pytest.mark.parametrize("rows, keys, channels", ((9, 69, 10), (37, 130, 40), (64, 16, 64)))
+def test_two_sets_of_rows_a_thread(ops, device, monkeypatch, preset, rows, keys, channels):
+    """Threads of eight rows, the last of which are not there; scores with a mask."""
+    every = attention.candidates
+
+    def candidates(work: AttentionWork, *others) -> Iterator[AttentionTile]:
+        yield from (tile for tile in every(work, *others) if tile.row_sets == 2)
+
+    monkeypatch.setattr(attention, "candidates", candidates)
+    q, k = (ops("Tanh", ops.input(1, 2, n, channels)) for n in (rows, keys))
+    scores = ops("MatMul", q, ops("Transpose", k, perm=[0, 1, 3, 2]))
+    scores = ops("Add", ops("Mul", scores, ops.const(0.3)), ops.input(1, 1, rows, keys))
+    v = ops("Tanh", ops.input(1, 2, keys, channels))
+    ops.output(ops("MatMul", ops("Softmax", scores, axis=-1), v))
+    ops.check(device, preset)
+    assert ops.kernels.count("attention") == 1
+
+
 def test_what_is_no_attention_stays_in_parts(ops, device):
     """Scores that are an output too; a softmax along the queries; values too wide."""
     q, k = ops("Tanh", ops.input(1, 2, 6, 8)), ops("Tanh", ops.input(1, 2, 8, 7))

@@ -132,7 +132,7 @@ def _geometry(
     if is_plain or node.prologue is not None:  # each input is read, or computed, several times
         return None
     geometry = conv_geometry(graph, node)
-    plain = geometry.strides == geometry.dilation == (1, 1) and geometry.groups == 1
+    plain = geometry.strides == (1, 1) and geometry.groups == 1
     if not plain or geometry.kernel != (TAPS, TAPS):
         return None
     # Halves may hold the weights, and not what they are transformed to.
@@ -168,8 +168,8 @@ def _best(graph: Graph, node: Node, costs: CostModel, log: DecisionLog) -> Winog
     make = partial(WinogradWay, geometry=geometry, direct=direct)
     found: list[WinogradWay] = []
     for outputs in OUTPUTS[options.storage_dtype]:
-        tiling = Tiling.cover(winograd(outputs), work.out)
-        if outputs == WHOLE_OUTPUTS:
+        tiling = Tiling.cover(winograd(outputs), work.out, geometry.dilation)
+        if outputs == WHOLE_OUTPUTS and geometry.dilation == (1, 1):
             scored = winograd_conv.score_tiles(work, tiling, limits, machine, options.textures)
             found.append(make(clocks=scored.least, tiling=tiling, whole=True))
         if work.out.h * work.out.w < machine.winograd_least_pixels:

@@ -91,10 +91,10 @@ class _Attention(AttentionWalk):
         index = _index(self._scores_spec, self.n, self.h, row, block * iconst(LANES))
         return fill_vector(evaluator.texel(index, len(index) - 1))
 
-    def count_beside(self, total: Expr, largest: Expr) -> Expr:
+    def count_beside(self, s: int, total: Expr, largest: Expr) -> Expr:
         """Let rows without any score come out as zeros where the node is guarded."""
         if not self._node.attrs.get("guarded"):
-            return super().count_beside(total, largest)
+            return super().count_beside(s, total, largest)
         return maximum(total, splat(fconst(_LEAST_TOTAL, ACCUMULATOR)))
 
     def write(self, r: int, block: Expr, value: Expr) -> None:
@@ -177,15 +177,19 @@ def candidates(work: AttentionWork, limits: Limits, costs: Cost) -> Iterator[Att
     Those that do not part the keys come first: of equals the first is taken.
     """
     cost = costs.attention
-    for parts, key_blocks in product(cost.parts, range(1, cost.most_key_blocks + 1)):
+    key_blocks_of = range(1, cost.most_key_blocks + 1)
+    for sets, parts, key_blocks in product(cost.row_sets, cost.parts, key_blocks_of):
         if key_blocks > 1 and work.value_blocks * LANES * (key_blocks - 1) >= work.keys:
             continue
+        if sets > 1 and (parts > 1 or work.rows <= ROWS):
+            continue
         for high in cost.heights:
-            tile = AttentionTile(work_group=(work.value_blocks, high, parts), key_blocks=key_blocks)
+            group = (work.value_blocks, high, parts)
+            tile = AttentionTile(work_group=group, key_blocks=key_blocks, row_sets=sets)
             threads = math.prod(tile.work_group)
             if threads > limits.max_work_group_size:
                 break
-            if high > 1 and high >= 2 * -(-work.rows // ROWS):
+            if high > 1 and high >= 2 * -(-work.rows // tile.rows):
                 break
             if high * parts > 1 and threads > cost.most_threads:
                 break
@@ -204,36 +208,40 @@ def estimate_clocks(
     """Return clocks of the whole operator."""
     cost, rates = machine.cost.attention, machine.cost.pipes
     wide, high, parts = tile.work_group
+    sets = tile.row_sets
     runs = tile.runs(work.keys)
     keys = runs * tile.run if parts > 1 else work.keys
     key_reads = runs * work.depth_blocks * LANES * tile.key_blocks
     texels = key_reads + keys
-    queries = runs * work.depth_blocks * LANES
-    mads = LANES * LANES * (key_reads + keys)
-    local = queries + keys + runs * (wide + LANES * tile.key_blocks)
+    queries = sets * runs * work.depth_blocks * LANES
+    powers = sets * keys
+    mads = sets * LANES * LANES * (key_reads + keys)
+    local = queries + powers + sets * runs * (wide + LANES * tile.key_blocks)
     if parts > 1:
         local += ROWS + 2 * parts + parts * math.ceil(ROWS / parts)
-    widened = LANES * (
-        (queries if work.query_bytes == 2 else 0) + (keys if work.power_bytes == 2 else 0)
-    )
-    exponentials = runs * LANES * LANES * tile.key_blocks * cost.exponential_slots
-    slots = mads + texels * cost.texel_slots + local + widened + exponentials
-    slots += runs * cost.run_slots
-    merges = 1 if parts > 1 else 0
-    slots += merges * cost.run_slots
     members = wide * high * parts
     threads = machine.threads_of(members)
+    widened = LANES * (
+        (queries if work.query_bytes == 2 else 0) + (powers if work.power_bytes == 2 else 0)
+    )
+    exponentials = sets * runs * LANES * LANES * tile.key_blocks * cost.exponential_slots
+    slots = mads + texels * cost.texel_slots + local + widened + exponentials
+    slots += sets * runs * cost.run_slots
+    merges = 1 if parts > 1 else 0
+    slots += merges * cost.run_slots
     waves_a_group = math.ceil(members / threads)
-    groups = work.heads * math.ceil(work.rows / (ROWS * high))
+    groups = work.heads * math.ceil(work.rows / (tile.rows * high))
     texture = texels / machine.texels_of(work.storage_bytes)
     busiest = threads * max(slots / machine.lanes, texture)
     waits = work.depth_blocks + tile.run / LANES
     serial = runs * (waits / tile.unroll + cost.run_waits) * rates.texture_latency_clocks
     serial += merges * cost.run_waits * rates.texture_latency_clocks
     serial += threads / rates.threads_a_slot * slots
-    registers = cost.registers + cost.key_block_registers * tile.key_blocks
+    registers = cost.registers + cost.key_block_registers * tile.key_blocks * sets
+    registers += cost.row_set_registers * (sets - 1)
     # A work-group of more than one small wave gets half of the registers, and spills the rest.
-    if threads == machine.wave and registers > machine.registers / 2:
+    held = machine.registers / 2 if threads == machine.wave else rates.most_registers
+    if registers > held:
         serial *= rates.spilled
     # Waves of half the threads take half the registers.
     by_registers = machine.resident_waves(registers * threads / machine.wave)

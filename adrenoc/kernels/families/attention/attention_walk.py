@@ -7,8 +7,9 @@ thread adds, for its block of four channels, the values that they weigh.  What w
 scaled down where a larger score turns up (the online softmax of Milakov and Gimelshein, and of
 flash attention).
 
-Arithmetic is in float whatever the preset: the kernel waits for texels, and a half image is read
-as float for nothing.  What a query, a key, a value is, and where a result goes, families say.
+Arithmetic is in float whatever the preset: halves would save a fortieth of the time, as groups of
+64 threads gain nothing by them.  What a query, a key, a value is, and where a result goes, families
+say.
 
 The parts of a softmax can be computed apart, each by its own largest score, and be added once that
 of all is known (flash decoding).
@@ -18,6 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import reduce
+from itertools import product
 
 from adrenoc.base.tvmapi import (
     Expr,
@@ -42,21 +44,28 @@ from adrenoc.kernels.walk import ACCUMULATOR, LEAST_FLOAT, Combine, combine_lane
 FOLDED_BYTES = FLOAT_BYTES
 """Bytes of a number that threads hand each other through local memory to fold it."""
 ROWS = LANES
-"""Query rows a thread: the lanes of a vector of scores."""
+"""Query rows of a set: the lanes of a vector of scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionTile:
-    """`work_group` is (blocks of four value channels, rows / 4, parts of the keys).
+    """`work_group` is (blocks of four value channels, rows / rows a thread, parts of the keys).
 
-    A thread makes the scores of `key_blocks` times four keys of a run.  `unroll` is the blocks of
-    depth, and of four keys, whose texels it asks for before it waits.  Threads of several parts
-    walk over runs of their own, and their results are merged at the end.
+    A thread makes the scores of `row_sets` times four rows with `key_blocks` times four keys of a
+    run.  `unroll` is the blocks of depth, and of four keys, whose texels it asks for before it
+    waits.  Threads of several parts walk over runs of their own, and their results are merged at
+    the end; they have one set of rows.
     """
 
     work_group: tuple[int, int, int]
     key_blocks: int = 1
     unroll: int = 1
+    row_sets: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Query rows a thread."""
+        return ROWS * self.row_sets
 
     @property
     def run(self) -> int:
@@ -81,14 +90,15 @@ class AttentionTile:
         _, y, parts = self.work_group
         # Exponentials as halves leave no place for what threads tell each other in float.
         told = 0 if power_bytes == FOLDED_BYTES else self.told * FOLDED_BYTES
-        queries = depth_blocks * LANES * y * query_bytes
-        return LANES * (self.run * y * parts * power_bytes + told + queries)
+        queries = depth_blocks * LANES * y * self.row_sets * query_bytes
+        powers = self.run * y * parts * self.row_sets * power_bytes
+        return LANES * (powers + told + queries)
 
     @property
     def told(self) -> int:
         """Vectors that threads tell each other at a time: a largest score each, or four sums."""
         x, y, parts = self.work_group
-        return x * y * parts * (ROWS if parts > 1 else 1)
+        return x * y * parts * (ROWS if parts > 1 else self.row_sets)
 
 
 UNROLLED_FOLDS = 4
@@ -127,7 +137,7 @@ class AttentionWalk(ABC):
         self._uneven = tile.parts > 1 and covered > keys and not self.masks_keys
         _, group, batch = builder.threads(
             value_blocks,
-            -(-rows.w // ROWS),
+            -(-rows.w // tile.rows),
             rows.n * rows.h * tile.parts,
             work_group=tile.work_group,
             cooperate=True,
@@ -137,30 +147,34 @@ class AttentionWalk(ABC):
         batch = builder.group[2] if tile.parts > 1 else batch
         self.n = builder.let(floordiv(batch, rows.h), "n") if rows.n > 1 else iconst(0)
         self.h = builder.let(floormod(batch, rows.h), "h") if rows.h > 1 else iconst(0)
-        self._first_row = builder.let(group * iconst(ROWS), "row")
+        self._first_row = builder.let(group * iconst(tile.rows), "row")
         # Rows beyond the last one repeat it, and are not stored.
         self.rows = [
             builder.let(minimum(self._first_row + iconst(r), iconst(rows.w - 1)), "row")
-            for r in range(ROWS)
+            for r in range(tile.rows)
         ]
-        self._powers = builder.allocate_shared(tile.run * self._high * self.parts, dtype=power)
+        self._sets = range(tile.row_sets)
+        beside = self._high * tile.row_sets
+        self._powers = builder.allocate_shared(tile.run * self.parts * beside, dtype=power)
         # Where both are floats, what threads tell each other lies where exponentials will.
         self._reused, self._told = power == ACCUMULATOR, self._powers
         if not self._reused:
             self._told = builder.allocate_shared(tile.told, dtype=ACCUMULATOR)
-        self._queries = builder.allocate_shared(rows.blocks * LANES * self._high, dtype=query)
-        self._mixed = builder.registers(ROWS, dtype=ACCUMULATOR, fill=0.0)
-        self._sum = builder.registers(1, dtype=ACCUMULATOR, fill=0.0)
-        self._largest = builder.registers(1, dtype=ACCUMULATOR)
+        self._queries = builder.allocate_shared(rows.blocks * LANES * beside, dtype=query)
+        self._mixed = builder.registers(tile.rows, dtype=ACCUMULATOR, fill=0.0)
+        self._sum = builder.registers(tile.row_sets, dtype=ACCUMULATOR, fill=0.0)
+        self._largest = builder.registers(tile.row_sets, dtype=ACCUMULATOR)
         # Not infinite: keys without any score, before those that have one, leave the sums alone.
         self._largest.fill(LEAST_FLOAT)
-        self._scores = builder.registers(tile.key_blocks * LANES, dtype=ACCUMULATOR)
+        self._scores = [
+            builder.registers(tile.key_blocks * LANES, dtype=ACCUMULATOR) for _ in self._sets
+        ]
 
     @property
     def group_rows(self) -> tuple[Expr, Expr]:
         """Return the work-group's first row, and the one behind its last, which may not exist."""
-        first = self._first_row - self._y * iconst(ROWS)
-        return first, first + iconst(ROWS * self._high)
+        first = self._first_row - self._y * iconst(self._tile.rows)
+        return first, first + iconst(self._tile.rows * self._high)
 
     @property
     def mix_step(self) -> int:
@@ -171,14 +185,16 @@ class AttentionWalk(ABC):
         """Emit everything."""
         self._share_queries()
         self.visit()
-        total = self._total()
+        totals = self._total()
         if self.parts > 1:
-            self._merge_parts(total)
+            self._merge_parts(totals[0])
             return
-        total = self.count_beside(total, self._largest[0])
-        for r in range(ROWS):
-            with self.builder.when(self._row_exists(r)):
-                self.write(r, self._x, self._mixed[r] / splat(lane(total, r)))
+        for s in self._sets:
+            total = self.count_beside(s, totals[s], self._largest[s])
+            for r in range(ROWS):
+                row = s * ROWS + r
+                with self.builder.when(self._row_exists(row)):
+                    self.write(row, self._x, self._mixed[row] / splat(lane(total, r)))
 
     def visit(self) -> None:
         """Go over all keys, or over those of the thread's part."""
@@ -212,8 +228,8 @@ class AttentionWalk(ABC):
     def rescore(self, r: int, block: Expr, value: Expr) -> Expr:
         """Return what the softmax gets of a row's scores with a block of keys: scaled, masked."""
 
-    def count_beside(self, total: Expr, _largest: Expr) -> Expr:
-        """Add to the sum of exponentials, over those of the largest score, what is no key's."""
+    def count_beside(self, _s: int, total: Expr, _largest: Expr) -> Expr:
+        """Add to a set's sum of exponentials, over those of the largest score, what is no key's."""
         return total
 
     @abstractmethod
@@ -222,7 +238,8 @@ class AttentionWalk(ABC):
 
     def _row_exists(self, r: int) -> Expr | None:
         """Return whether row `r` of the thread exists; None where it always does."""
-        covered = -(-self._extents.w // (ROWS * self._high)) * ROWS * self._high
+        of_group = self._tile.rows * self._high
+        covered = -(-self._extents.w // of_group) * of_group
         if covered == self._extents.w:
             return None
         return self._first_row + iconst(r) < iconst(self._extents.w)
@@ -254,22 +271,30 @@ class AttentionWalk(ABC):
             inside = own < iconst(blocks - first) if last else None
             with builder.when(inside):
                 block = builder.let(own + iconst(first), "d")
-                asked = [builder.let(self.query(block, r), "t") for r in range(ROWS)]
-                for c in range(LANES):
-                    column = construct([lane(texel, c) for texel in asked])
-                    place = self._query_at(block, c)
-                    self._queries[place] = cast(column, f"{self._query}x{LANES}")
+                for s in self._sets:
+                    rows = range(s * ROWS, (s + 1) * ROWS)
+                    asked = [builder.let(self.query(block, r), "t") for r in rows]
+                    for c in range(LANES):
+                        column = construct([lane(texel, c) for texel in asked])
+                        place = self._query_at(block, c, s)
+                        self._queries[place] = cast(column, f"{self._query}x{LANES}")
         builder.barrier()
 
-    def _query_at(self, block: Expr, channel: int) -> Expr:
-        """Return where a channel of the thread's rows lies."""
-        return (block * iconst(LANES) + iconst(channel)) * iconst(self._high) + self._y
+    def _query_at(self, block: Expr, channel: int, s: int) -> Expr:
+        """Return where a channel of a set of the thread's rows lies."""
+        return self._of_set((block * iconst(LANES) + iconst(channel)) * iconst(self._high), s)
+
+    def _of_set(self, first: Expr, s: int) -> Expr:
+        """Return where, behind `first` vectors of each set, that of the thread's set `s` lies."""
+        row = first + self._y
+        return row if len(self._sets) == 1 else row * iconst(len(self._sets)) + iconst(s)
 
     def _compute_scores(self, first: Expr, keys: int) -> list[Rows]:
         """Return the thread's scores, by block of four keys."""
         builder, depth_blocks = self.builder, self._extents.blocks
         blocks = [self._key_block(first, j, keys) for j in range(self._tile.key_blocks)]
-        self._scores.fill(0.0)
+        for scores in self._scores:
+            scores.fill(0.0)
         at = [
             builder.let(self.place_key(block * iconst(LANES) + iconst(i), keys), "key")
             for block in blocks
@@ -296,10 +321,11 @@ class AttentionWalk(ABC):
         depths = [builder.let(depth, "d") for depth in depths]
         texels = [[builder.let(self.key(depth, key), "t") for key in keys] for depth in depths]
         for depth, of_depth in zip(depths, texels, strict=True):
-            for c in range(min(LANES, self._extents.c)):
-                column = builder.let(widen(self._queries[self._query_at(depth, c)]), "q")
+            for c, s in product(range(min(LANES, self._extents.c)), self._sets):
+                column = builder.let(widen(self._queries[self._query_at(depth, c, s)]), "q")
                 for number, texel in enumerate(of_depth):
-                    self._scores[number] = self._scores[number] + column * splat(lane(texel, c))
+                    scores = self._scores[s]
+                    scores[number] = scores[number] + column * splat(lane(texel, c))
 
     def _key_block(self, first: Expr, j: int, keys: int) -> Expr:
         """Return the thread's j-th block of four keys, the last one where there are no more."""
@@ -320,8 +346,9 @@ class AttentionWalk(ABC):
         """Block `j` of the scores by row, as the softmax gets them; what is no key counts none."""
         builder = self.builder
         rows = []
-        for r in range(ROWS):
-            by_key = [lane(self._scores[j * LANES + i], r) for i in range(LANES)]
+        for r in range(self._tile.rows):
+            scores = self._scores[r // ROWS]
+            by_key = [lane(scores[j * LANES + i], r % ROWS) for i in range(LANES)]
             value = builder.let(construct(by_key), "s")
             value = self.rescore(r, block, value)
             if self._ends_within(keys):
@@ -350,44 +377,47 @@ class AttentionWalk(ABC):
     def _share_maxima(self, rows: list[Rows]) -> None:
         """Tell the threads of the same rows the largest score of the thread's keys."""
         largest = []
-        for r in range(ROWS):
+        for r in range(self._tile.rows):
             value = rows[0][r]
             for block in rows[1:]:
                 value = maximum(value, block[r])
             value = value if len(rows) == 1 else self._hold(value)
             largest.append(combine_lanes(value, maximum))
-        self._tell(construct(largest))
+        self._tell([construct(largest[s * ROWS : (s + 1) * ROWS]) for s in self._sets])
 
-    def _raise_maximum(self) -> Expr:
-        """Take the largest score so far; returns the factor of what was summed before."""
-        before = self.builder.let(self._largest[0], "before")
+    def _raise_maximum(self) -> list[Expr]:
+        """Take the largest scores so far; return the factors of what was summed before, by set."""
+        before = [self.builder.let(self._largest[s], "before") for s in self._sets]
         self._fold(self._largest, maximum)
-        return self.builder.let(tirx.exp(before - self._largest[0]), "shrink")
+        return [
+            self.builder.let(tirx.exp(before[s] - self._largest[s]), "shrink") for s in self._sets
+        ]
 
-    def _share_powers(self, rows: list[Rows], shrink: Expr) -> None:
+    def _share_powers(self, rows: list[Rows], shrink: list[Expr]) -> None:
         """Tell them the exponentials of the thread's keys, and add these to its part of the sums.
 
         What is added is what the values are weighed by, so that the weights come to one.
         """
         builder = self.builder
-        largest = builder.let(self._largest[0], "largest")
-        own = builder.let(self._sum[0] * shrink, "sum")
-        for j, block in enumerate(rows):
-            powers = []
-            for r in range(ROWS):
-                power = tirx.exp(block[r] - splat(lane(largest, r)))
-                powers.append(builder.let(cast(power, f"{self._power}x{LANES}"), "p"))
-            sums = [combine_lanes(builder.let(widen(power), "p"), plus) for power in powers]
-            own = own + construct(sums)
-            for i in range(LANES):
-                key = (self._x + iconst(j * self._wide)) * iconst(LANES) + iconst(i)
-                value = construct([lane(power, i) for power in powers])
-                self._powers[self._power_at(key)] = value
-        self._sum[0] = own
+        for s in self._sets:
+            largest = builder.let(self._largest[s], "largest")
+            own = builder.let(self._sum[s] * shrink[s], "sum")
+            for j, block in enumerate(rows):
+                powers = []
+                for r in range(ROWS):
+                    power = tirx.exp(block[s * ROWS + r] - splat(lane(largest, r)))
+                    powers.append(builder.let(cast(power, f"{self._power}x{LANES}"), "p"))
+                sums = [combine_lanes(builder.let(widen(power), "p"), plus) for power in powers]
+                own = own + construct(sums)
+                for i in range(LANES):
+                    key = (self._x + iconst(j * self._wide)) * iconst(LANES) + iconst(i)
+                    value = construct([lane(power, i) for power in powers])
+                    self._powers[self._power_at(key, s)] = value
+            self._sum[s] = own
 
-    def _power_at(self, key: Expr) -> Expr:
-        """Return where the exponentials of the thread's rows with a key of its run lie."""
-        return (self.part * iconst(self.run) + key) * iconst(self._high) + self._y
+    def _power_at(self, key: Expr, s: int) -> Expr:
+        """Return where the exponentials of a set of the thread's rows with a key lie."""
+        return self._of_set((self.part * iconst(self.run) + key) * iconst(self._high), s)
 
     def _merge_parts(self, total: Expr) -> None:
         """Store the sum of what the parts of the keys gave, each scaled to the largest score."""
@@ -404,7 +434,7 @@ class AttentionWalk(ABC):
         totals = [
             told[count + n] * tirx.exp(s - whole) for n, s in zip(numbers, scores, strict=True)
         ]
-        total = builder.let(self.count_beside(reduce(plus, totals), whole), "total")
+        total = builder.let(self.count_beside(0, reduce(plus, totals), whole), "total")
         factor = builder.let(tirx.exp(self._largest[0] - whole) / total, "factor")
         builder.barrier()
 
@@ -421,16 +451,16 @@ class AttentionWalk(ABC):
                 shares = [told[position(iconst(part), r)] for part in parts]
                 self.write(r, self._x, builder.let(reduce(plus, shares), "merged"))
 
-    def _total(self) -> Expr:
-        """Return the sums of the exponentials of all keys."""
+    def _total(self) -> list[Expr]:
+        """Return the sums of the exponentials of all keys, by set."""
         builder = self.builder
         # The largest scores were read before the last barrier, the exponentials were not.
         self._wait()
-        self._tell(self._sum[0])
+        self._tell([self._sum[s] for s in self._sets])
         builder.barrier()
         self._sum.fill(0.0)
         self._fold(self._sum, plus)
-        return builder.let(self._sum[0], "total")
+        return [builder.let(self._sum[s], "total") for s in self._sets]
 
     # What threads of the same rows and part tell each other
 
@@ -443,20 +473,23 @@ class AttentionWalk(ABC):
         """Return the number of the thread's rows in a part."""
         return part * iconst(self._high) + self._y
 
-    def _tell_at(self, index: Expr) -> Expr:
-        """Return where thread `index` leaves its number."""
-        return self._rows_of(self.part) * iconst(self._wide) + index
+    def _tell_at(self, index: Expr, s: int) -> Expr:
+        """Return where thread `index` leaves its number of a set."""
+        at = self._rows_of(self.part) * iconst(self._wide) + index
+        return at if len(self._sets) == 1 else at * iconst(len(self._sets)) + iconst(s)
 
-    def _tell(self, value: Expr) -> None:
-        """Leave the thread's number to the others, who see it behind a barrier."""
-        self._told[self._tell_at(self._x)] = value
+    def _tell(self, values: list[Expr]) -> None:
+        """Leave the thread's numbers, by set, to the others, who see them behind a barrier."""
+        for s, value in enumerate(values):
+            self._told[self._tell_at(self._x, s)] = value
 
     def _fold(self, total: Registers, combine: Combine) -> None:
         """Combine with `total` what all of them left."""
         loops, single = divmod(self._wide, UNROLLED_FOLDS)
 
         def take(index: Expr) -> None:
-            total[0] = combine(total[0], self._told[self._tell_at(index)])
+            for s in self._sets:
+                total[s] = combine(total[s], self._told[self._tell_at(index, s)])
 
         if loops:
             with self.builder.loop(loops, "i") as i:
@@ -467,10 +500,10 @@ class AttentionWalk(ABC):
 
     # Values
 
-    def _mix(self, first: Expr, keys: int, shrink: Expr) -> None:
+    def _mix(self, first: Expr, keys: int, shrink: list[Expr]) -> None:
         """Add the run's values, weighed."""
-        for r in range(ROWS):
-            self._mixed[r] = self._mixed[r] * splat(lane(shrink, r))
+        for r in range(self._tile.rows):
+            self._mixed[r] = self._mixed[r] * splat(lane(shrink[r // ROWS], r % ROWS))
         self.mix_values(first, keys)
 
     def mix_values(self, first: Expr, keys: int) -> None:
@@ -489,9 +522,12 @@ class AttentionWalk(ABC):
         if self._uneven:  # behind the last one the exponentials are zero
             at = [minimum(key, iconst(self._keys - 1)) for key in at]
         values = [builder.let(self.value(self._x, builder.let(key, "key")), "t") for key in at]
-        powers = [
-            builder.let(widen(self._powers[self._power_at(offset + iconst(i))]), "p") for i in steps
-        ]
-        for r in range(ROWS):
-            terms = [splat(lane(p, r)) * v for p, v in zip(powers, values, strict=True)]
-            self._mixed[r] = sum(terms, self._mixed[r])
+        for s in self._sets:
+            powers = [
+                builder.let(widen(self._powers[self._power_at(offset + iconst(i), s)]), "p")
+                for i in steps
+            ]
+            for r in range(ROWS):
+                terms = [splat(lane(p, r)) * v for p, v in zip(powers, values, strict=True)]
+                row = s * ROWS + r
+                self._mixed[row] = sum(terms, self._mixed[row])

@@ -46,7 +46,11 @@ from adrenoc.ir.graph import Graph, Node, Tensor
 from adrenoc.ir.layout import LANES, Extents
 from adrenoc.kernels.builder import groups_within, power_of_two, power_of_two_within
 from adrenoc.kernels.families.attention.attention import AttentionWork, candidates, estimate_clocks
-from adrenoc.kernels.families.attention.attention_walk import AttentionTile, AttentionWalk
+from adrenoc.kernels.families.attention.attention_walk import (
+    ROWS,
+    AttentionTile,
+    AttentionWalk,
+)
 from adrenoc.kernels.families.cache.new_rows import (
     append_rows_rule,
     declare_form,
@@ -168,11 +172,12 @@ class _Cached(AttentionWalk):
         with builder.loop(steps, "keys", rolled=True) as i:
             self.mix_keys(first, i * iconst(step), range(step))
 
-    def count_beside(self, total: Expr, largest: Expr) -> Expr:
+    def count_beside(self, s: int, total: Expr, largest: Expr) -> Expr:
         sinks = self._form.sinks
         if sinks is None:
             return total
-        held = [load_numbers(sinks.buffer, head, 0, 1, aligned=False) for head in self._heads]
+        heads = self._heads[s * ROWS : (s + 1) * ROWS]
+        held = [load_numbers(sinks.buffer, head, 0, 1, aligned=False) for head in heads]
         return self.builder.let(total + tirx.exp(construct(held) - largest), "total")
 
     def write(self, r: int, block: Expr, value: Expr) -> None:

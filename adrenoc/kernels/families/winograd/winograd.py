@@ -3,7 +3,9 @@
 Tiles of `side` x `side` inputs, `outputs` apart, are transformed to as many planes.  A plane holds
 one number of every tile and channel, so the multiplication is one product of matrices a plane:
 `conv2d_local` with the plane's own weights.  All planes are one tensor of roles C, H, W: the
-channel, the plane, the tile; that needs no more layers of an image array than the input.
+channel, the plane, the tile; that needs no more layers of an image array than the input.  Taps that
+are `d` apart see every d-th row and column, so a tile is of such: neighbouring tiles begin at
+neighbouring pixels, and overlap.
 
 ```
 tiles[c, i * side + j, t]  = sum over u, v of B^T[i, u] B^T[j, v] x[c, y + u, x + v]
@@ -180,20 +182,22 @@ reads."""
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
-    """How an output is cut into tiles."""
+    """How an output is cut into tiles, the pixels of each `dilation` (rows, columns) apart."""
 
     transform: Winograd
     rows: int
     cols: int
     images: int
+    dilation: tuple[int, int] = (1, 1)
 
     @staticmethod
-    def cover(transform: Winograd, out: Extents) -> Tiling:
+    def cover(transform: Winograd, out: Extents, dilation: tuple[int, int] = (1, 1)) -> Tiling:
         """Return tiles that cover an output."""
-        step = transform.outputs
-        return Tiling(
-            transform=transform, rows=-(-out.h // step), cols=-(-out.w // step), images=out.n
+        rows, cols = (
+            apart * -(-extent // (apart * transform.outputs))
+            for extent, apart in zip((out.h, out.w), dilation, strict=True)
         )
+        return Tiling(transform=transform, rows=rows, cols=cols, images=out.n, dilation=dilation)
 
     @property
     def tiles(self) -> int:
@@ -223,15 +227,21 @@ def tiles_rule(context: RuleContext, node: Node) -> KernelCall:
     parts = row_parts(side)
     tile, block, part = builder.threads(tiling.tiles, x.extents.blocks, len(parts))
     n, row, col = place(builder, tiling, tile)
-    top = builder.let(row * iconst(step) - iconst(padding[0]), "top")
-    left = builder.let(col * iconst(step) - iconst(padding[1]), "left")
+    down, across = tiling.dilation
+    top, left = (
+        builder.let(first_pixel(at, step, apart) - iconst(pad), "first")
+        for at, apart, pad in zip((row, col), tiling.dilation, padding[:2], strict=True)
+    )
     for number, rows in enumerate(parts):
         with builder.when(part == iconst(number) if len(parts) > 1 else None):
             matrix = [transform.input_transform[u] for u in rows]
             by_column = []
             for v in range(side):
                 texels = [
-                    builder.let(x.padded_texel(n, block, top + iconst(u), left + iconst(v)), "a")
+                    builder.let(
+                        x.padded_texel(n, block, top + iconst(u * down), left + iconst(v * across)),
+                        "a",
+                    )
                     for u in range(side)
                 ]
                 by_column.append(combinations(builder, matrix, texels))
@@ -266,8 +276,10 @@ def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
     side, step, growth = transform.side, transform.outputs, _growth(tiling, planes)
     tile, block, _ = builder.threads(tiling.tiles, e.blocks)
     n, row, col = place(builder, tiling, tile)
-    top = builder.let(row * iconst(step), "top")
-    left = builder.let(col * iconst(step), "left")
+    top, left = (
+        builder.let(first_pixel(at, step, apart), "first")
+        for at, apart in zip((row, col), tiling.dilation, strict=True)
+    )
     by_column = []
     for v in range(side):
         texels = [
@@ -275,16 +287,33 @@ def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
             for u in range(side)
         ]
         by_column.append(combinations(builder, transform.output_transform, texels))
-    for i in range(step):
-        in_column = top + iconst(i) < iconst(e.h) if i and e.h % step else None
+    rows, columns = (
+        [_within(first, i, step, apart, extent) for i in range(step)]
+        for first, apart, extent in zip((top, left), tiling.dilation, (e.h, e.w), strict=True)
+    )
+    for i, (y, in_column) in enumerate(rows):
         with builder.when(in_column):
             pixels = [column[i] for column in by_column]
             for j, value in enumerate(combinations(builder, transform.output_transform, pixels)):
-                in_row = left + iconst(j) < iconst(e.w) if j and e.w % step else None
+                x, in_row = columns[j]
                 larger = _times(builder, value, growth)
                 with builder.when(in_row):
-                    epilogue.write(n, block, top + iconst(i), left + iconst(j), larger)
+                    epilogue.write(n, block, y, x, larger)
     return kernel.call()
+
+
+def first_pixel(tile: Expr, step: int, apart: int) -> Expr:
+    """Return the first row or column of a tile of `step` of them, each `apart` from the next."""
+    if apart == 1:
+        return tile * iconst(step)
+    return remainder(tile, apart) + quotient(tile, apart) * iconst(step * apart)
+
+
+def _within(first: Expr, i: int, step: int, apart: int, extent: int) -> tuple[Expr, Expr | None]:
+    """Return a tile's i-th row or column, and whether there is one; None where there always is."""
+    at = first + iconst(i * apart)
+    always = extent % (step * apart) == 0 or (i == 0 and apart == 1)
+    return at, None if always else at < iconst(extent)
 
 
 def _growth(tiling: Tiling, stored: Access) -> int:
