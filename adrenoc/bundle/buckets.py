@@ -76,11 +76,9 @@ class BatchOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchRule:
-    """The batch: axis 0 of `inputs`.
-
-    `refused` says why a smaller one may not be filled up with zeros: an element of the batch has
-    an influence on others, or none was shown to have none.  It is empty where that is exact.
-    """
+    """The batch: axis 0 of `inputs`.  `refused` says why a smaller one may not be filled up with
+    zeros: an element of the batch has an influence on others, or none was shown to have none.  It
+    is empty where that is exact."""
 
     inputs: tuple[str, ...]
     outputs: tuple[BatchOutput, ...]
@@ -307,11 +305,9 @@ _NUMBER = names.NameRule(pattern=r"|\d{3}[a-z]?", expected="the number of an Adr
 
 @dataclass(frozen=True, kw_only=True)
 class Edition:
-    """What a bundle holds for one GPU: its folder, and whose kernels are in it.
-
-    `gpu` is the number of an Adreno ("750"), empty for the common edition.  With a `driver` the
-    edition does without what that driver gets wrong, and is for it alone.
-    """
+    """What a bundle holds for one GPU: its folder, and whose kernels are in it.  `gpu` is the
+    number of an Adreno ("750"), empty for the common edition.  With a `driver` the edition does
+    without what that driver gets wrong, and is for it alone."""
 
     folder: str = field(metadata=mark_name(names.FOLDER))
     target: str = field(metadata=mark_name(names.WORD))
@@ -364,11 +360,9 @@ def open_edition(bundle: Bundle, edition: Edition) -> Bundle:
 
 
 def name_parts(bundle: Bundle) -> dict[str, Bundle]:
-    """Return every bucket of every edition, as a bundle of its own, by what it is for.
-
-    Shapes are those of all inputs but states; a signature or kernels for one GPU have its name
-    before them.  The largest shapes come last, and the usual signature and the common edition do.
-    """
+    """Return every bucket of every edition, as a bundle of its own, by what it is for.  Shapes are
+    those of all inputs but states; a signature or kernels for one GPU have its name before them.
+    The largest shapes come last, and the usual signature and the common edition do."""
     parts = {}
     for edition in read_editions(bundle) or (None,):
         whole = bundle if edition is None else open_edition(bundle, edition)

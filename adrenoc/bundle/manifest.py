@@ -35,12 +35,9 @@ _DECODER = RecordReader(lambda where, what: BundleError(f"{where} {what}", hint=
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """A tensor at the border of the graph, under the model's own name, shape and dtype.
-
-    `bounds` are the smallest and the largest number that it may hold, where it is known to index
-    something, or to be scaled as pixels are; they are empty, and not in the manifest, where
-    anything goes.
-    """
+    """A tensor at the border of the graph, under the model's own name, shape and dtype.  `bounds`
+    are the smallest and the largest number that it may hold, where it is known to index something,
+    or to be scaled as pixels are; they are empty, and not in the manifest, where anything goes."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,11 +48,9 @@ class TensorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ParamSpec:
-    """One packed constant, in the order in which `main` takes it after the inputs.
-
-    `scope` is the memory that it lives in on the device: `global` (a buffer) or
-    `global.texture` (an image; shape [layers, rows, columns, 4]).
-    """
+    """One packed constant, in the order in which `main` takes it after the inputs.  `scope` is the
+    memory that it lives in on the device: `global` (a buffer) or `global.texture` (an image; shape
+    [layers, rows, columns, 4])."""
 
     name: str
     shape: tuple[int, ...]
@@ -87,11 +82,9 @@ class KernelInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySlot:
-    """One piece of storage that the memory plan allocates once and reuses.
-
-    `scope` is `global` (a buffer), `global.texture` (an image) or `cpu` (the CPU's own memory);
-    `bytes` is what the runtime takes for it.
-    """
+    """One piece of storage that the memory plan allocates once and reuses.  `scope` is `global` (a
+    buffer), `global.texture` (an image) or `cpu` (the CPU's own memory); `bytes` is what the
+    runtime takes for it."""
 
     scope: str = field(metadata=mark_name(names.WORD))
     shape: tuple[int, ...]
@@ -170,11 +163,9 @@ class RegionInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """The model file that was compiled; the digest covers external data files too.
-
-    `file_sha256` is SHA-256 of the file as it is, which anybody can compare; it is left out where
-    the file is not the whole model, or holds more than it.
-    """
+    """The model file that was compiled; the digest covers external data files too.  `file_sha256`
+    is SHA-256 of the file as it is, which anybody can compare; it is left out where the file is not
+    the whole model, or holds more than it."""
 
     file: str = field(metadata=mark_name(names.FILE))
     format: str = field(metadata=mark_name(names.WORD))
@@ -300,11 +291,9 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[T], plain: Any, where: str) -> T:
-    """Build the dataclass `kind` from parsed JSON; every key must be there and none more.
-
-    Names that become paths or words of commands have to be of the kind that their field is marked
-    with.
-    """
+    """Build the dataclass `kind` from parsed JSON; every key must be there and none more.  Names
+    that become paths or words of commands have to be of the kind that their field is marked
+    with."""
     result: T = _DECODER.read(kind, plain, where)
     return result
 

@@ -111,11 +111,9 @@ class Places:
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantSource:
-    """The constant `name` out of the elements of `source`, in so many `counts` along each axis.
-
-    An element is of `width` bytes; places are counted in elements.  With a `transform` the last two
-    axes are those of filters, of floats or halves; `places` are of what becomes of them.
-    """
+    """The constant `name` out of the elements of `source`, in so many `counts` along each axis.  An
+    element is of `width` bytes; places are counted in elements.  With a `transform` the last two
+    axes are those of filters, of floats or halves; `places` are of what becomes of them."""
 
     name: str
     shape: tuple[int, ...]
@@ -276,10 +274,8 @@ def walk_params(
     moves: Mapping[str, ConstantSource] | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield the constants that `specs` say, each read when it is asked for; `where` names the file.
-
     So whoever hands them on holds one at a time: a language model's are as large as all of its
-    memory on the device.  Those that `moves` make come of others of the file.
-    """
+    memory on the device.  Those that `moves` make come of others of the file."""
     moved = moves or {}
     stored = _Stored(path, where)
     for spec in specs:

@@ -67,10 +67,8 @@ def sources_digest() -> str:
 
 def cache_key(parts: Mapping[str, str]) -> str:
     """Return the key of a compilation: SHA-256 over what the caller names, tools and own sources.
-
-    `parts` are the digests of the model, target and options, and whatever else goes into the
-    bundle (the model's name, the linker that was asked for).
-    """
+    `parts` are the digests of the model, target and options, and whatever else goes into the bundle
+    (the model's name, the linker that was asked for)."""
     return sha256_json(
         {
             **parts,
@@ -106,11 +104,9 @@ class BundleCache:
         self._is_warned = False
 
     def manifest(self, key: str, wanted: BundleDigests) -> Manifest | None:
-        """Return what the entry under `key` promises, unverified; None where none fits.
-
-        One that cannot be read, or does not fit, is dropped: it would stay in the place of a good
-        one for ever.
-        """
+        """Return what the entry under `key` promises, unverified; None where none fits.  One that
+        cannot be read, or does not fit, is dropped: it would stay in the place of a good one for
+        ever."""
         place = self._place(key)
         try:
             if not os.path.lexists(place) or not self._is_open():

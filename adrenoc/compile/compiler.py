@@ -36,12 +36,9 @@ from adrenoc.target.target import Target
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """A compiled model in memory.
-
-    `library` is TVM's VM executable; its `main` takes the inputs, then the params in order.
-    `params` maps `p0`, `p1`, ... to packed constants, described by `param_specs`; `packings` has
-    how those were packed that were not computed with.
-    """
+    """A compiled model in memory.  `library` is TVM's VM executable; its `main` takes the inputs,
+    then the params in order.  `params` maps `p0`, `p1`, ... to packed constants, described by
+    `param_specs`; `packings` has how those were packed that were not computed with."""
 
     library: Any
     params: dict[str, np.ndarray]

@@ -87,11 +87,9 @@ USUAL_PREFILL = (16, 128)
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderPlan:
-    """A bucket for each number of tokens, the fewest first; the caches that they share.
-
-    `tokens` are those that end a text or never come, as `DecoderForm` has them.  `slack` is how
-    many rows caches of a window hold beyond it, 0 where all hold every row.
-    """
+    """A bucket for each number of tokens, the fewest first; the caches that they share.  `tokens`
+    are those that end a text or never come, as `DecoderForm` has them.  `slack` is how many rows
+    caches of a window hold beyond it, 0 where all hold every row."""
 
     buckets: tuple[Shapes, ...]
     caches: tuple[tuple[str, str], ...]

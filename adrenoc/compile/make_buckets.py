@@ -322,11 +322,9 @@ def compile_buckets(
     sha256: str = "",
     store: ConstantStore | None = None,
 ) -> CompiledBuckets:
-    """Compile `model` for each choice of shapes, the one with the most elements last.
-
-    With `sha256` only if what is read has that digest, each time.  `store` has the constants of
-    what else the bundle holds.
-    """
+    """Compile `model` for each choice of shapes, the one with the most elements last.  With
+    `sha256` only if what is read has that digest, each time.  `store` has the constants of what
+    else the bundle holds."""
     chosen = tuple(replace(options, shapes=shapes) for shapes in buckets)
     store = store or ConstantStore()
     same = set.intersection(*(set(one.shapes) for one in chosen)) if len(chosen) > 1 else set()

@@ -140,12 +140,9 @@ class Phase(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One row of the pipeline.
-
-    `run` maps a state to the next one; it is skipped unless `when` holds.  `dump` renders what the
-    stage made, `note` says it in a few words, and `check` raises DefectError where the stage broke
-    what has to hold.
-    """
+    """One row of the pipeline.  `run` maps a state to the next one; it is skipped unless `when`
+    holds.  `dump` renders what the stage made, `note` says it in a few words, and `check` raises
+    DefectError where the stage broke what has to hold."""
 
     name: str
     phase: Phase

@@ -65,11 +65,9 @@ def largest_by_axes(value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 
 
 def explain_not_half(value: np.ndarray, growth: float = 1.0) -> str:
-    """Why halves cannot hold a constant, empty where they can.
-
-    Only its largest finite number counts: what is smaller is as exact as the sum that it is for.
-    `growth` is how many times larger than it numbers are that are computed of the constant.
-    """
+    """Why halves cannot hold a constant, empty where they can.  Only its largest finite number
+    counts: what is smaller is as exact as the sum that it is for.  `growth` is how many times
+    larger than it numbers are that are computed of the constant."""
     if value.dtype.kind != "f" or value.dtype.itemsize <= 2 or not value.size:
         return ""
     largest = largest_of(value)
@@ -117,11 +115,9 @@ class Rounded:
 
 
 def round_constant(constant: np.ndarray, dtype: str, transform: Matrix | None = None) -> Rounded:
-    """Return a constant as `dtype`, or what `transform` makes of its filters of that dtype.
-
-    What is rounded first is what a direct convolution multiplies by: a bundle for several GPUs
-    holds it once for both.
-    """
+    """Return a constant as `dtype`, or what `transform` makes of its filters of that dtype.  What
+    is rounded first is what a direct convolution multiplies by: a bundle for several GPUs holds it
+    once for both."""
     if transform is None:
         return _round(constant, dtype)
     filters = FilterTransform.from_matrix(transform)

@@ -116,11 +116,9 @@ _DEFAULT_ROLES = {0: "", 1: "C", 2: "WC", 3: "NWC", 4: "NCHW"}
 
 
 def default_layout(shape: Sequence[int]) -> Layout | None:
-    """Return the layout of a tensor that no neighbour decides; None where none can hold it.
-
-    Up to four axes of extent above one are carried; of a rank above four the last such axis
-    becomes the channel.
-    """
+    """Return the layout of a tensor that no neighbour decides; None where none can hold it.  Up to
+    four axes of extent above one are carried; of a rank above four the last such axis becomes the
+    channel."""
     rank = len(shape)
     if rank in _DEFAULT_ROLES:
         return Layout(_DEFAULT_ROLES[rank])
@@ -140,11 +138,9 @@ def channels_last(rank: int) -> Layout | None:
 
 
 def rows_along_w(shape: Sequence[int]) -> Layout | None:
-    """Return the layout of vectors that one matrix multiplies: the last axis is the channel.
-
-    The last other one of several runs along W, where a thread makes some beside each other.
-    Tokens that come first, as [197, 1, 768], are then those of [1, 197, 768].
-    """
+    """Return the layout of vectors that one matrix multiplies: the last axis is the channel.  The
+    last other one of several runs along W, where a thread makes some beside each other.  Tokens
+    that come first, as [197, 1, 768], are then those of [1, 197, 768]."""
     wide = [axis for axis, extent in enumerate(shape[:-1]) if extent != 1]
     if len(shape) < len("NWC") or not wide or wide[-1] == len(shape) - 2:
         return channels_last(len(shape))

@@ -123,17 +123,14 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class CompileOptions:
-    """The choices of one compilation."""
+    """The choices of one compilation; `SETTINGS` says what those mean that it names."""
 
     preset: str = DEFAULT_PRESET
     storage_dtype: str = "float16"
-    """The dtype of tensors between kernels and of weights."""
     compute_dtype: str = "float32"
     """The dtype of long products' multiply-adds; all else computes in float32."""
     textures: bool = True
-    """Put tensors into textures where they fit; else all lie in buffers."""
     winograd: bool = True
-    """Split 3x3 convolutions into Winograd's transforms where the cost model says that it wins."""
     native_functions: bool = True
     """Exponentials and reciprocals of kernels that store halves are the GPU's own, as far as halves
     tell them apart; else OpenCL's, which are right to the last bits."""
@@ -164,15 +161,10 @@ class CompileOptions:
     signature: str = ""
     """Of a TFLite file with several signatures, the one to compile; empty: its first graph's."""
     check_ir: bool = False
-    """Check after each stage that the IR holds what the stage promises."""
     forbid: tuple[str, ...] = ()
-    """Steps down from textures that are errors: `buffer`, `cpu`."""
     max_memory_mib: int | None = None
-    """GPU memory that the plan may take; beyond it the plan is made again, or refused."""
     pool_textures: bool = False
-    """Textures are made from parts of one buffer, where that takes less memory."""
     int8_prompts: bool = False
-    """Many tokens by weights of few bits: round them to 8 bits for dot products, where it wins."""
     expose_layers: bool = False
     """Make every tensor that the model names an output, for `run --check-layers`."""
     float32_tensors: tuple[str, ...] = ()
@@ -180,11 +172,9 @@ class CompileOptions:
     clml: str = "off"
     """Let Qualcomm's OpenCL ML library compute: `all` that it can, `auto` what wins, `off`."""
     clml_version: int | None = None
-    """The CLML interface to count on; None: the one that `targets/clml.toml` assumes."""
     tuning_log: str | None = None
     """File with schedules that `adrenoc tune run` measured."""
     android_api: int = 24
-    """The oldest Android API level that the library must load on (24 is Android 7)."""
     ndk: str | None = None
     """Folder of an Android NDK to link with; changes nothing in what is compiled."""
 
@@ -267,11 +257,9 @@ class Preset:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedOptions:
-    """Options, and for each the layer that set it.
-
-    `origins` holds (option, origin) with an origin of "default", "target NAME", "preset NAME" or
-    "command line", in the order of the fields of `CompileOptions`.
-    """
+    """Options, and for each the layer that set it.  `origins` holds (option, origin) with an origin
+    of "default", "target NAME", "preset NAME" or "command line", in the order of the fields of
+    `CompileOptions`."""
 
     options: CompileOptions
     origins: tuple[tuple[str, str], ...]
@@ -327,9 +315,8 @@ def resolve_options(
     folder: Path | None = None,
 ) -> ResolvedOptions:
     """Lay defaults, target, preset and command line over each other; quirks have the last word.
-
-    `preset` None means the default one.  In `command_line`, None means that the user did not say.
-    """
+    `preset` None means the default one.  In `command_line`, None means that the user did not
+    say."""
     chosen = load_preset(DEFAULT_PRESET if preset is None else preset, folder=folder)
     said = {name: value for name, value in (command_line or {}).items() if value is not None}
     layers: list[tuple[str, Mapping[str, Any]]] = [

@@ -23,10 +23,8 @@ _NEW = "make it again: adrenoc check-accuracy MODEL -o POLICY.json"
 @dataclass(frozen=True, kw_only=True)
 class PrecisionPolicy:
     """Tensors of the model with this digest to compute and store in float32, beside `preset`.
-
-    `error_before` and `error_after` are the largest error over the range of an output, without
-    and with the policy; None where an output was not finite.
-    """
+    `error_before` and `error_after` are the largest error over the range of an output, without and
+    with the policy; None where an output was not finite."""
 
     model_file: str
     model_sha256: str

@@ -59,11 +59,9 @@ class Param:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScheduleChoice:
-    """The schedule that a kernel got, and what else it could have had.
-
-    `node` is the first node that needs this kernel; `estimate` gives the candidates' order where
-    nothing was measured (any unit, less is better).
-    """
+    """The schedule that a kernel got, and what else it could have had.  `node` is the first node
+    that needs this kernel; `estimate` gives the candidates' order where nothing was measured (any
+    unit, less is better)."""
 
     digest: str
     family: str

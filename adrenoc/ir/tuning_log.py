@@ -110,11 +110,9 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What a log says about the kernels of a target.
-
-    `actions`: digest -> the schedule to take.  `refused`: digest -> schedules that failed there.
-    `banned`: work-groups that no kernel may have.
-    """
+    """What a log says about the kernels of a target.  `actions`: digest -> the schedule to take.
+    `refused`: digest -> schedules that failed there.  `banned`: work-groups that no kernel may
+    have."""
 
     actions: Mapping[str, Actions] = field(default_factory=dict)
     refused: Mapping[str, tuple[Actions, ...]] = field(default_factory=dict)

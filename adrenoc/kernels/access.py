@@ -50,11 +50,9 @@ def index_of(layout: Layout, n: Expr, c: Expr, h: Expr, w: Expr) -> list[Expr]:
 
 
 class Access:
-    """Reads and writes of one tensor in one kernel.
-
-    A position is (n, block, h, w), all int32: the batch, the block of four channels, row and
-    column.  Values are of the builder's compute dtype; integer tensors keep their own.
-    """
+    """Reads and writes of one tensor in one kernel.  A position is (n, block, h, w), all int32: the
+    batch, the block of four channels, row and column.  Values are of the builder's compute dtype;
+    integer tensors keep their own."""
 
     safe_outside = False
     """Whether a read outside of the tensor does no harm."""

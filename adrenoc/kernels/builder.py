@@ -47,10 +47,8 @@ PickGroup = Callable[[Threads], Threads]
 
 def pick_work_group(extents: Sequence[int], limits: Limits) -> tuple[int, int, int]:
     """Return threads a group in x, y, z: powers of two, at most what the target allows.
-
     Two-dimensional groups walk an image best: 16 x 16 before 8 x 8 before a row.  Where the target
-    is wrong with all that would do, (1, 1, 1) is left.
-    """
+    is wrong with all that would do, (1, 1, 1) is left."""
     wanted = min(THREADS_WANTED, power_of_two_within(limits.max_work_group_size))
     wide, high, deep = map(power_of_two_within, limits.group_sides)
     x = min(power_of_two(extents[0]), 16, wanted, wide)

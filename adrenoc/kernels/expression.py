@@ -70,11 +70,9 @@ class _LanesDifferError(Exception):
 
 
 class Evaluator:
-    """Turns a body into the expressions of one thread.
-
-    `reads` maps each buffer of the body to the access that serves it, or to a function that
-    gives the four channels at hand (the result of the operator whose epilogue this is).
-    """
+    """Turns a body into the expressions of one thread.  `reads` maps each buffer of the body to the
+    access that serves it, or to a function that gives the four channels at hand (the result of the
+    operator whose epilogue this is)."""
 
     def __init__(
         self, statements: Statements, body: Body, reads: Mapping[Any, Access | Texel]

@@ -227,10 +227,8 @@ class Epilogue:
 
     def parts(self, blocks: int, pixels: int) -> Iterator[tuple[range, range]]:
         """Yield the results of so many blocks and pixels, as blocks and pixels of a few at a time.
-
         What is written there stays apart.  One part is all there is where the epilogue reads
-        nothing and calls no function; pixels are cut too where it reads a number for each.
-        """
+        nothing and calls no function; pixels are cut too where it reads a number for each."""
         blocks_at_once, pixels_at_once = max(1, AT_ONCE // pixels), pixels
         if self._reads_pixels:
             pixels_at_once = -(-pixels // -(-pixels // AT_ONCE))

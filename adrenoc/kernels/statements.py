@@ -79,11 +79,9 @@ class Statements:
         return names[key]
 
     def share(self, value: Expr, hint: str = "v") -> Expr:
-        """Bind a value as `let_once` does, to a name that TVM's simplifier leaves in place.
-
-        TVM's simplifier writes arithmetic that `let` names into each of its uses; what stands in
-        many indices, and these in others, would grow without end.
-        """
+        """Bind a value as `let_once` does, to a name that TVM's simplifier leaves in place.  TVM's
+        simplifier writes arithmetic that `let` names into each of its uses; what stands in many
+        indices, and these in others, would grow without end."""
         return value if isinstance(value, Var) else self.let_once(keep_in_place(value), hint)
 
     def registers(

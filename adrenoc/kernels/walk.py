@@ -111,11 +111,9 @@ def region_along(extents: Extents, roles: str, start: Position) -> TexelRange:
 def each_texel(
     builder: KernelBuilder, region: TexelRange, visit: Visit, team: Team, runs: OneRun | None = None
 ) -> None:
-    """Emit loops that visit a region's texels, the last block apart if it is partly empty.
-
-    Each texel is visited by one member of the team.  `runs` holds the sums that the visits add to;
-    None where there are none.
-    """
+    """Emit loops that visit a region's texels, the last block apart if it is partly empty.  Each
+    texel is visited by one member of the team.  `runs` holds the sums that the visits add to; None
+    where there are none."""
     start, counts = region.start, region.counts
     full = counts.blocks - 1 if region.tail else counts.blocks
     loops = _loops if team.width == 1 else partial(_shared_loop, team)

@@ -20,10 +20,8 @@ def blocks(channels: int) -> int:
 
 def group_window(out_channels: int, in_channels: int, groups: int) -> tuple[int, int]:
     """Return input blocks that one output block needs: (blocks read, first block of a later one).
-
     The first input block of output block `o` is `(4 o // Og) * Ig // 4`, with Og and Ig the
-    channels a group; the number read is the same for every output block.
-    """
+    channels a group; the number read is the same for every output block."""
     per_out, per_in = out_channels // groups, in_channels // groups
     most = 0
     for o in range(blocks(out_channels)):
@@ -101,10 +99,8 @@ def whole_k_steps(in_blocks: int, k_step: int) -> int:
 
 def fill_rows(run: np.ndarray, *, most_rows: int) -> np.ndarray:
     """Return a flat run as texels, one row of a texture after the other: `[1, rows, columns, 4]`.
-
     Rows are as short as that allows, a power of two long: what a work-group reads then lies close
-    together in both directions, as texture caches hold it.
-    """
+    together in both directions, as texture caches hold it."""
     texels = run.reshape(-1, LANES)
     columns = NARROWEST_ROW
     while len(texels) > columns * most_rows:

@@ -276,12 +276,9 @@ def describe_quirk(quirk: Quirk) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What a kernel has to do, whatever its schedule.
-
-    `flops` counts a multiply-add as two, `half` says in which precision; `texels` are those that
-    the kernel reads; `bytes_read` and `bytes_written` count each tensor
-    once, which is the least that goes over the memory bus.
-    """
+    """What a kernel has to do, whatever its schedule.  `flops` counts a multiply-add as two, `half`
+    says in which precision; `texels` are those that the kernel reads; `bytes_read` and
+    `bytes_written` count each tensor once, which is the least that goes over the memory bus."""
 
     flops: int = 0
     half: bool = False

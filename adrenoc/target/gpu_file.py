@@ -233,11 +233,9 @@ GpuAndSources = tuple[Gpu, dict[str, str]]
 
 
 def common_gpu(gpus: Sequence[GpuAndSources]) -> GpuAndSources:
-    """Return what all of `gpus` hold, with the source of each value: the GPU that decides it.
-
-    A number is the least of those known, a flag holds where all have it (unknown where one is
-    unknown and none denies it), extensions are those that every GPU has a word on, quirks add up.
-    """
+    """Return what all of `gpus` hold, with the source of each value: the GPU that decides it.  A
+    number is the least of those known, a flag holds where all have it (unknown where one is unknown
+    and none denies it), extensions are those that every GPU has a word on, quirks add up."""
     merged = _Merge(gpus)
     limits: dict[str, Any] = {
         field.name: merged.value("limits", field.name)

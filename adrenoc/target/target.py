@@ -132,11 +132,9 @@ class Target:
 
     @property
     def has_dot_products(self) -> bool:
-        """Return whether OpenCL C has dot products of four bytes that kernels can use.
-
-        Qualcomm's own name counts up to OpenCL C 2.0: a compiler of 3.0 was seen that refuses it.
-        Convolutions of bytes share their weights through local memory.
-        """
+        """Return whether OpenCL C has dot products of four bytes that kernels can use.  Qualcomm's
+        own name counts up to OpenCL C 2.0: a compiler of 3.0 was seen that refuses it.
+        Convolutions of bytes share their weights through local memory."""
         if DOT_PRODUCTS in self.avoided or not self.limits.local_mem_bytes:
             return False
         listed = self.has_extension("cl_khr_integer_dot_product")
@@ -291,10 +289,8 @@ class _Catalog:
 
     def host_of(self, phone: Target) -> Target:
         """Return the kernels of a phone's GPU or of a stand-in around a CPU part for this machine.
-
-        Limits are those that the software device and the GPU both hold, the figures that
-        schedules go by are the GPU's.
-        """
+        Limits are those that the software device and the GPU both hold, the figures that schedules
+        go by are the GPU's."""
         own = self.gpu("host")
         both, sources = common_gpu([(t.gpu, dict(t.sources)) for t in (own, phone)])
         kept = {key: text for key, text in sources.items() if key.startswith("limits.")}

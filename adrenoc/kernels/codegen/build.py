@@ -143,12 +143,9 @@ def build_executable(
     *,
     layer_grids: Mapping[str, Mapping[str, Grid]] | None = None,
 ) -> Any:
-    """Compile a module made by `emit_relax` to an executable of TVM's virtual machine.
-
-    Kernels that differ in constants alone run one program; `log` is told which.
-    `layer_grids` has the parameters of kernels that are images without layers, as
-    `put_layers_beside` takes them.
-    """
+    """Compile a module made by `emit_relax` to an executable of TVM's virtual machine.  Kernels
+    that differ in constants alone run one program; `log` is told which.  `layer_grids` has the
+    parameters of kernels that are images without layers, as `put_layers_beside` takes them."""
     tirx.compilation_pipeline.register_tir_pipeline(PIPELINE, _tir_pipeline)
     relax_passes = tvm.transform.Sequential(
         [
@@ -262,11 +259,9 @@ def _edit_source(source: str, layer_grids: Mapping[str, Mapping[str, Grid]] | No
 def sharing_programs(
     log: DecisionLog | None, layer_grids: Mapping[str, Mapping[str, Grid]]
 ) -> Iterator[None]:
-    """While this is open, TVM's code generator makes sets of kernels that share programs.
-
-    It prints each kernel by itself, so it prints twice: as they are, and then, from empty bodies,
-    what `share` made of them all.
-    """
+    """While this is open, TVM's code generator makes sets of kernels that share programs.  It
+    prints each kernel by itself, so it prints twice: as they are, and then, from empty bodies, what
+    `share` made of them all."""
     generate = tvm_ffi.get_global_func(_GENERATOR)
 
     def edit(source: str) -> str:

@@ -208,10 +208,8 @@ def _define_once(name: str, text: str) -> str:
 
 def forbid_contraction(source: str) -> str:
     """Products are rounded before they are added, in a kernel without loops that makes integers.
-
     Compilers may make one instruction of both, which rounds but once: what lies half way between
-    two quanta then falls to the other one.
-    """
+    two quanta then falls to the other one."""
     opening = source.find("{\n", source.find("__kernel"))
     if opening < 0 or "rint(" not in source or "for (" in source:
         return source

@@ -207,11 +207,8 @@ EXCITE = "excite"
 
 def excite_rule(context: RuleContext, node: Node) -> KernelCall:
     """Return the product, by the third input, of a hidden layer, which is that of the first input,
-    or of its mean over rows and columns, by the second.
-
-    Attributes are `kernel_layouts`, the order of both weights, and `between`, the hidden layer,
-    which no memory holds.
-    """
+    or of its mean over rows and columns, by the second.  Attributes are `kernel_layouts`, the order
+    of both weights, and `between`, the hidden layer, which no memory holds."""
     machine, limits = context.machine, context.limits
     work = excite_work(context.graph, node, context.options)
     tile = context.choose(
@@ -304,11 +301,6 @@ def _token_clocks(
     return busiest, serial
 
 
-def _multiply_adds(graph: Graph, node: Node) -> int:
-    """Count each weight of both products once."""
-    return sum(size_of(graph, name) for name in node.inputs[1:3])
-
-
 def _operations(graph: Graph, node: Node) -> int:
     """Count the additions of a mean, and what is applied to the first product."""
     x = graph.operand(node.inputs[0]).extents
@@ -322,7 +314,8 @@ OPERATORS = (
         kind=Kind.PRODUCT,
         numbers=Numbers.WEIGHTED,
         rule=excite_rule,
-        multiply_adds=_multiply_adds,
+        # Each weight of both products once.
+        multiply_adds=lambda graph, node: sum(size_of(graph, n) for n in node.inputs[1:3]),
         operations=_operations,
     ),
 )

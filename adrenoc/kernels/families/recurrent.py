@@ -363,10 +363,6 @@ def _multiply_adds(graph: Graph, node: Node) -> int:
     return batch * steps * int(np.prod(graph.tensors[node.inputs[1]].shape))
 
 
-def _terms(graph: Graph, node: Node) -> int:
-    return graph.tensors[node.inputs[1]].shape[-1]
-
-
 def _wants_layout(node: Node, position: int, tensors: Mapping[str, Tensor]) -> Layout | None:
     """Return all but the weights are read with their last axis in texels."""
     return None if position == 1 else channels_last(len(tensors[node.inputs[position]].shape))
@@ -389,7 +385,7 @@ OPERATORS = (
         makes_layout=channel_of_result,
         follows_batch=_follows_batch,
         multiply_adds=_multiply_adds,
-        terms=_terms,
+        terms=lambda graph, node: graph.tensors[node.inputs[1]].shape[-1],
         operations=count_per_input_element(1),  # an activation of each gate
         typical=_typical,
     ),

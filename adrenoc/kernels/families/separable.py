@@ -117,10 +117,9 @@ def join_products(node: Node, reader: Node, op: str, attrs: Mapping[str, Any]) -
 
 
 def prepare_first_finish(kernel: NodeKernel) -> tuple[Finished, Mapping[str, Access]]:
-    """Prepare what is applied to the sums of the first of two joined convolutions.
-
-    Returns the epilogue of that convolution, and the constants of one number a channel that it
-    reads, by name, which a kernel may load once."""
+    """Prepare what is applied to the sums of the first of two joined convolutions.  Returns the
+    epilogue of that convolution, and the constants of one number a channel that it reads, by name,
+    which a kernel may load once."""
     finish, between = kernel.node.parts.get(FINISH), kernel.node.attrs["between"]
     of_channels = {}
     for buffer, name in finish.sources.items() if finish is not None else ():
@@ -167,11 +166,9 @@ class SeparableTile(ConvTile):
 
 
 class SeparableConv(LocalConv):
-    """Both convolutions: pixels that it computes where `LocalConv` reads them.
-
-    Taps are packed by `pack_k_steps` and weights by `pack_local`; `finish` is applied to the
-    results of the first, and `of_channels` are the constants that it reads of each channel.
-    """
+    """Both convolutions: pixels that it computes where `LocalConv` reads them.  Taps are packed by
+    `pack_k_steps` and weights by `pack_local`; `finish` is applied to the results of the first, and
+    `of_channels` are the constants that it reads of each channel."""
 
     parts_by_chunk = True
 
@@ -445,10 +442,8 @@ def _local_vectors(
     work: SeparableWork, tile: SeparableTile, counts: ThreadCounts, *, as_texels: bool
 ) -> tuple[Column, Column]:
     """Vectors that a thread reads of local memory and stores there, and the bytes of one of them.
-
     Taps, and what finishes the pixels, are floats; few k-steps of many splits move more sums than
-    weights.
-    """
+    weights."""
     threads, span = math.prod(tile.work_group or (1,)), tile.chunk * tile.split_k
     stored = counts.loads * vectors_a_load(half=work.pointwise.half, texels=as_texels)
     added = 2 * look_up(tile.split_k, math.log2) * tile.pixels * tile.out_blocks

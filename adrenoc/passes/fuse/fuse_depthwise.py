@@ -147,11 +147,9 @@ def find_pair(
 
 
 def _join(graph: Graph, op: str, node: Node, reader: Node, *, pointwise: Node) -> Node:
-    """Return one node of operator `op` for a convolution and the one that reads it.
-
-    It has the attributes of the depthwise one, and `pointwise_layout`, the order of the other's
-    weights, and `between`, the tensor between the two.  Of one channel both may be either.
-    """
+    """Return one node of operator `op` for a convolution and the one that reads it.  It has the
+    attributes of the depthwise one, and `pointwise_layout`, the order of the other's weights, and
+    `between`, the tensor between the two.  Of one channel both may be either."""
     depthwise_node = reader if pointwise is node else node
     attrs = {
         **depthwise_node.attrs,
@@ -287,9 +285,8 @@ def fuse_depthwise(graph: Graph, context: Context) -> Graph:
 
 def _best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
     """Return the pairs that save the most together, where a convolution is in one pair at most.
-
-    `pairs` are in the order of their first convolutions; such that share a convolution form chains.
-    """
+    `pairs` are in the order of their first convolutions; such that share a convolution form
+    chains."""
     before = {pair.second.output: pair for pair in pairs}
     nothing: tuple[float, tuple[Pair, ...]] = (0.0, ())
     best: dict[str, tuple[float, tuple[Pair, ...]]] = {}

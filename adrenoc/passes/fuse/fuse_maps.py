@@ -300,11 +300,9 @@ class _Fuser:
         )
 
     def _become_turned_epilogue(self, node: Node) -> Node | None:
-        """Return the move that is left of a map which now ends, in another order, what it read.
-
-        It stays a node of its own, for who reads what the map read is asked of the graph.  A map
-        that another one alone reads waits for that.
-        """
+        """Return the move that is left of a map which now ends, in another order, what it read.  It
+        stays a node of its own, for who reads what the map read is asked of the graph.  A map that
+        another one alone reads waits for that."""
         readers = self._graph.consumers[node.output]
         if not node.is_map or [reader.is_map for reader in readers] == [True]:
             return None
@@ -448,11 +446,9 @@ def _candidates(graph: Graph, context: Context) -> list[str]:
 
 
 def _pays(graph: Graph, before: Graph, name: str, log: DecisionLog) -> bool:
-    """Return whether a concatenation takes no more launches in place than as a map.
-
-    What would take the concatenation in is seen in the graph before fusion: a single map does.
-    Parts that cannot lie in it are written twice, which takes no launch (`second_stores`).
-    """
+    """Return whether a concatenation takes no more launches in place than as a map.  What would
+    take the concatenation in is seen in the graph before fusion: a single map does.  Parts that
+    cannot lie in it are written twice, which takes no launch (`second_stores`)."""
     node = graph.producers.get(name)
     if node is None:  # nobody reads it
         return False

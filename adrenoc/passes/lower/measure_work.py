@@ -104,11 +104,9 @@ def _bytes(program: Program, name: str) -> int:
 
 
 def least_bytes(program: Program) -> int:
-    """Return what a run moves if it touches each tensor no more often than it must.
-
-    Inputs, outputs and constants once, of tables what is looked up; what lies between kernels is
-    written once and read once.
-    """
+    """Return what a run moves if it touches each tensor no more often than it must.  Inputs,
+    outputs and constants once, of tables what is looked up; what lies between kernels is written
+    once and read once."""
     graph = program.graph
     read: Counter[str] = Counter()
     for node, step in zip(graph.nodes, program.steps, strict=True):

@@ -185,11 +185,9 @@ def layer_grids(program: Program, places: Mapping[str, PoolPlace]) -> dict[str, 
 
 
 def arrange_layers(layers: int, rows: int, columns: int, limits: Limits) -> Grid | None:
-    """Return all layers beside each other, or in bands of a power of two, padded least.
-
-    None where no image is wide and high enough.  Bands are whole: a layer that a tensor does not
-    have then lies below its image, and zeros are read there.
-    """
+    """Return all layers beside each other, or in bands of a power of two, padded least.  None where
+    no image is wide and high enough.  Bands are whole: a layer that a tensor does not have then
+    lies below its image, and zeros are read there."""
     whole = Grid(columns=columns, rows=rows, layers=layers)
     if _is_within(whole, limits):
         return whole

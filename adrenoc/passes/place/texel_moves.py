@@ -221,11 +221,9 @@ def _floor_quotients(index: Expr, analyzer: Any) -> Expr:
 
 
 def placing_of(move: TexelMove) -> Placing | None:
-    """Return where each texel of the source goes; None where one goes to many places.
-
-    Those that the move does not read go nowhere (`Placing.within`), those of what is enlarged go
-    to a few places each (`Placing.copies`).  What TVM's arithmetic finds is tried for every texel.
-    """
+    """Return where each texel of the source goes; None where one goes to many places.  Those that
+    the move does not read go nowhere (`Placing.within`), those of what is enlarged go to a few
+    places each (`Placing.copies`).  What TVM's arithmetic finds is tried for every texel."""
     at = [axis.reshape(-1) for axis in np.indices(move.grid)]
     here = list(zip(move.at, at, strict=True))
     read = [np.broadcast_to(index_value(index, here), at[0].shape) for index in move.read]

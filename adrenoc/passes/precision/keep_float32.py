@@ -156,8 +156,7 @@ class _Walk:
     def _is_soon_made(self, name: str) -> bool:
         """Return whether a tensor and all that it is computed of take less time than a launch, so
         that it may be exact to the inputs: what a product reads is off as much as its weights.
-        What earlier runs left was computed of all that they were given.
-        """
+        What earlier runs left was computed of all that they were given."""
         work, seen, waiting = 0, set(), [name]
         while waiting and work <= _SOON:
             if (name := waiting.pop()) in self.graph.state_names:

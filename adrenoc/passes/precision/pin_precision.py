@@ -77,10 +77,8 @@ def _only_fills_caches(context: Context) -> bool:
 
 def spread_precision(graph: Graph, context: Context) -> Graph:
     """Keep in float32 also what only moves such tensors, and the constants that they are made of.
-
-    Kernels convert where they load and store, so that no edge between the two costs a kernel;
-    each such edge is a Decision.
-    """
+    Kernels convert where they load and store, so that no edge between the two costs a kernel; each
+    such edge is a Decision."""
     options, log, exact = context.options, context.log, set(graph.float32_names)
     if (options.storage_dtype, options.compute_dtype) == ("float32", "float32"):
         return graph.change_precision(exact, float32=False)

@@ -159,12 +159,9 @@ _MOST_ELEMENTS = 1 << 13
 
 @dataclass(frozen=True, kw_only=True)
 class Typical:
-    """Hold what is found of each tensor that nodes make.
-
-    `sizes` are the largest of its numbers; `moved` says, of an expression of one tensor, how far
-    one of its numbers moves at most when all that it reads is off by a half's rounding, as a share
-    of the largest.
-    """
+    """Hold what is found of each tensor that nodes make.  `sizes` are the largest of its numbers;
+    `moved` says, of an expression of one tensor, how far one of its numbers moves at most when all
+    that it reads is off by a half's rounding, as a share of the largest."""
 
     sizes: dict[str, float]
     moved: dict[str, float]

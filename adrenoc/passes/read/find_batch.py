@@ -102,11 +102,9 @@ class _Walk:
 
 
 def batch_free_constants(graph: Graph, batch: int) -> list[str]:
-    """Return sorted digests of each constant and each number of expressions but for indices.
-
-    Of a constant that repeats itself along the batch, it is that of one part.  Where these differ
-    between two sizes of the batch, the size itself is part of the arithmetic.
-    """
+    """Return sorted digests of each constant and each number of expressions but for indices.  Of a
+    constant that repeats itself along the batch, it is that of one part.  Where these differ
+    between two sizes of the batch, the size itself is part of the arithmetic."""
     bodies = [node.body.value for node in graph.nodes if node.body is not None]
     digests = [str(number) for body in bodies for number in _numbers(body)]
     for tensor in graph.tensors.values():

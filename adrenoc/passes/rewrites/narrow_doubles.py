@@ -36,12 +36,9 @@ _MOST_BASES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class _Product:
-    """A variable in double that is the product of `bases` and a constant.
-
-    The bases are of `_EXACT`; or, where it is `made`, the one is the variable itself: a rounding or
-    a sum, which is computed in single precision.  `adds`: a sum of two such is off by its own
-    rounding alone.
-    """
+    """A variable in double that is the product of `bases` and a constant.  The bases are of
+    `_EXACT`; or, where it is `made`, the one is the variable itself: a rounding or a sum, which is
+    computed in single precision.  `adds`: a sum of two such is off by its own rounding alone."""
 
     bases: tuple[relax.Expr, ...]
     factor: np.ndarray

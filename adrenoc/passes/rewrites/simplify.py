@@ -101,10 +101,8 @@ def _group_parts(
 
 def parts_within(call: relax.Call, joined: relax.Call) -> list[relax.Expr]:
     """Return the parts of the concatenation `joined` that its slice `call` with step 1 is made of.
-
-    They are whole, or it is one slice of one part; none where the slice cuts several axes, or
-    more than one part.
-    """
+    They are whole, or it is one slice of one part; none where the slice cuts several axes, or more
+    than one part."""
     shape, axis = static_shape(call.args[0]), int(joined.attrs.axis)
     fields = joined.args[0].fields if isinstance(joined.args[0], relax.Tuple) else []
     extents = [static_shape(field) for field in fields]

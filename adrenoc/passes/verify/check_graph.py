@@ -286,11 +286,9 @@ def _is_read(kind: str, number: str) -> bool:
 
 
 def _places(kernel: Kernel, parameters: list[str], last: int) -> list[int]:
-    """Return which argument of a launch each declared parameter is.
-
-    TVM declares no parameter for an input that no element of the result comes from, as a part of a
-    concatenation of which a slice takes others; those from `last` on are written, and all there.
-    """
+    """Return which argument of a launch each declared parameter is.  TVM declares no parameter for
+    an input that no element of the result comes from, as a part of a concatenation of which a slice
+    takes others; those from `last` on are written, and all there."""
     if len(parameters) == len(kernel.scopes):
         return list(range(len(parameters)))
     known = {param.name: place for place, param in enumerate(kernel.func.params)}

@@ -436,10 +436,6 @@ def _softmax_operations(graph: Graph, node: Node) -> int:
     return SOFTMAX_OPERATIONS * tokens * int(node.attrs["heads"]) * rows
 
 
-def _terms(graph: Graph, node: Node) -> int:
-    return graph.tensors[node.inputs[2]].shape[2]
-
-
 def _largest(run: TypicalRun, name: str) -> float:
     return float(np.abs(run.numbers(name)).max())
 
@@ -489,7 +485,7 @@ OPERATORS = (
         whole_numbers=frozenset((ROW, KEYS, VALUES)),
         follows_batch=_follows_no_batch,
         multiply_adds=_multiply_adds,
-        terms=_terms,
+        terms=lambda graph, node: graph.tensors[node.inputs[2]].shape[2],
         operations=_softmax_operations,
         typical=_typical_mix,
     ),

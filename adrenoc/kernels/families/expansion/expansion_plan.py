@@ -190,11 +190,9 @@ class HaloRegion:
 def places_of(
     builder: KernelBuilder, region: HaloRegion, first: Expr, row: Expr, col: Expr, pixels: int
 ) -> list[Expr]:
-    """Return the places of so many pixels from (row, col) of the rectangle on, in a block.
-
-    `first` is the place of its pixel (0, 0).  What is not in the rectangle goes to a place that
-    nobody reads: to leave it out takes branches.
-    """
+    """Return the places of so many pixels from (row, col) of the rectangle on, in a block.  `first`
+    is the place of its pixel (0, 0).  What is not in the rectangle goes to a place that nobody
+    reads: to leave it out takes branches."""
     at = row * iconst(region.across.read) + col
     if not region.has_shift:
         to = builder.share(first + at, "to")

@@ -33,7 +33,6 @@ from adrenoc.kernels.families.separable import (
 from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import (
     ConvGeometry,
-    ConvWork,
     pointwise_work,
     transpose_to_oihw,
 )
@@ -492,11 +491,6 @@ def expansion_work(graph: Graph, node: Node, options: CompileOptions) -> Expansi
     )
 
 
-def expanding_work(graph: Graph, node: Node, options: CompileOptions) -> ConvWork:
-    """Return the first part of such a node by itself."""
-    return replace(pointwise_work(graph, node, options), out=node.attrs["between"].extents)
-
-
 def _multiply_adds(graph: Graph, node: Node) -> int:
     """Return a weight of the first convolution counts for each wide pixel, a tap for each
     output."""
@@ -516,7 +510,12 @@ OPERATORS = (
         fusions=frozenset({Fusion.MEAN}),
         operations=finish_operations,
         channel_sums=ChannelSums(
-            convolutions=2, work=expanding_work, clocks=conv_clocks, in_float=True
+            convolutions=2,
+            work=lambda graph, node, options: replace(
+                pointwise_work(graph, node, options), out=node.attrs["between"].extents
+            ),
+            clocks=conv_clocks,
+            in_float=True,
         ),
     ),
 )

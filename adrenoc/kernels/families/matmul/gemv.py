@@ -217,9 +217,8 @@ def _reads(
     chosen: tuple[Expr, Expr, int],
 ) -> tuple[list[Expr], list[list[Expr]], Expr | None]:
     """Return a texel of each vector, the weights of its channels by matrix, and the gains of a
-    norm: all are asked for, none awaited.
-
-    `chosen` is the input block, its first column and how far apart its columns are."""
+    norm: all are asked for, none awaited.  `chosen` is the input block, its first column and how
+    far apart its columns are."""
     x, norm = operands.x, operands.norm
     in_block, first, apart = builder.let(chosen[0], "kb"), builder.let(chosen[1], "k"), chosen[2]
     channels, zero = min(LANES, x.extents.c), iconst(0)
@@ -241,11 +240,9 @@ def _reads(
 
 
 def pack_rows(weight: np.ndarray) -> np.ndarray:
-    """Pack whole numbers `[O, K, 1, 1]` as 32-bit words of four inputs, flat.
-
-    The order is [output block, word, sixteen inputs, output channel], so that neighbouring threads
-    of a team, which take neighbouring sixteens, read neighbouring vectors.
-    """
+    """Pack whole numbers `[O, K, 1, 1]` as 32-bit words of four inputs, flat.  The order is [output
+    block, word, sixteen inputs, output channel], so that neighbouring threads of a team, which take
+    neighbouring sixteens, read neighbouring vectors."""
     outputs, inputs = weight.shape[:2]
     blocks, steps = -(-outputs // LANES), -(-inputs // SIXTEEN)
     padded = np.zeros((blocks * LANES, steps * SIXTEEN), np.int8)

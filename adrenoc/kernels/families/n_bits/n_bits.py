@@ -162,11 +162,9 @@ def few_tokens_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 class _FewTokens:
-    """One thread: of each token it reads all numbers, perhaps as a norm leaves them.
-
-    With two matrices, `finish` makes of the second's products what the epilogue reads beside those
-    of the first.
-    """
+    """One thread: of each token it reads all numbers, perhaps as a norm leaves them.  With two
+    matrices, `finish` makes of the second's products what the epilogue reads beside those of the
+    first."""
 
     def __init__(self, kernel: NodeKernel, tile: NBitsTile) -> None:
         node, builder = kernel.node, kernel.builder

@@ -118,11 +118,9 @@ MOST_GROUP = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Rounding:
-    """How tokens of so many inputs are rounded for weights of these bits and blocks.
-
-    Both are whole numbers of groups.  `zero` is the zero point of all weights, 0 where they have
-    zero points of their own.
-    """
+    """How tokens of so many inputs are rounded for weights of these bits and blocks.  Both are
+    whole numbers of groups.  `zero` is the zero point of all weights, 0 where they have zero points
+    of their own."""
 
     inputs: int
     block: int
@@ -480,11 +478,9 @@ def round_clocks(work: DotWork, machine: Machine) -> float:
 
 
 def n_bits_rule(context: RuleContext, node: Node) -> KernelCall:
-    """`attrs`: `block`, the inputs of a scale, and `zero` where no zero points are inputs.
-
-    `gated` where a second matrix is there, whose products `parts` finish, and the epsilon as
-    `normed` where there are gains.
-    """
+    """`attrs`: `block`, the inputs of a scale, and `zero` where no zero points are inputs.  `gated`
+    where a second matrix is there, whose products `parts` finish, and the epsilon as `normed` where
+    there are gains."""
     few = suits_few(context.graph.operand(node.output).extents, context.cost)
     return (few_tokens_rule if few else many_tokens_rule)(context, node)
 

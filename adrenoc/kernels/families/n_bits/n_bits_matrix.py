@@ -135,11 +135,9 @@ def matrix_clocks(work: ConvWork, tile: ConvTile, machine: Machine, bits: int) -
 def unpack_word(
     builder: KernelBuilder, word: Expr, scale: Expr, offset: Expr, bits: int
 ) -> Iterator[Expr]:
-    """Yield number times scale less offset, for each input of a word.
-
-    Each is emitted when it is asked for: what is stored before the next one is opened leaves its
-    registers to it.  Eight open numbers at a time halve the threads that a GPU keeps in flight.
-    """
+    """Yield number times scale less offset, for each input of a word.  Each is emitted when it is
+    asked for: what is stored before the next one is opened leaves its registers to it.  Eight open
+    numbers at a time halve the threads that a GPU keeps in flight."""
     for number in range(word_inputs(bits)):
         factor = scale * splat(fconst(2.0 ** (-bits * number), ACCUMULATOR)) if number else scale
         product = take_number(builder, word, number, bits) * builder.let(factor, "factor")

@@ -69,11 +69,8 @@ def declare_run(
     texels: bool,
 ) -> Access:
     """Declare a constant that `pack` makes a flat run, as the next argument; `load_run` reads it.
-
-    `prepare` and `transform` are as in `NodeKernel.pack_constant`; `dtype` is
-    that of the elements if not that of all storage.  Halves of a flat buffer lie as 32-bit words,
-    two in each.
-    """
+    `prepare` and `transform` are as in `NodeKernel.pack_constant`; `dtype` is that of the elements
+    if not that of all storage.  Halves of a flat buffer lie as 32-bit words, two in each."""
     if not texels:
         return kernel.flat(name, kind, lambda v: view_words(pack(v)), prepare, dtype, transform)
     rows = partial(fill_rows, most_rows=kernel.context.limits.image2d_max_height_texels)
@@ -219,11 +216,9 @@ def bring_weights(
     at: int = 0,
     at_once: int | None = None,
 ) -> None:
-    """Bring so many loads, from load `first` on, to `shared` from vector `at` on.
-
-    Neighbours load neighbours; `shared` has room for `vectors_held`.  A thread asks for `at_once`
-    loads, or for all, before it waits.
-    """
+    """Bring so many loads, from load `first` on, to `shared` from vector `at` on.  Neighbours load
+    neighbours; `shared` has room for `vectors_held`.  A thread asks for `at_once` loads, or for
+    all, before it waits."""
     per_load = vectors_a_load(half=builder.compute == "float16", texels=is_texels(weight))
     mine = builder.let(first + thread, "load")
     starts = list(range(0, loads, threads))
@@ -297,10 +292,9 @@ class IntegerBias:
         return kernel.flat(name, kind, lambda w: self.rest(w, low), oihw, "float32")
 
     def rest(self, weight: np.ndarray, low: int) -> np.ndarray:
-        """Pack what is added to the sums of each output channel, as int32 [blocks, 4].
-
-        It makes up for bytes that are stored less their lowest value `low`, and holds the bias
-        where that consists of whole numbers."""
+        """Pack what is added to the sums of each output channel, as int32 [blocks, 4].  It makes up
+        for bytes that are stored less their lowest value `low`, and holds the bias where that
+        consists of whole numbers."""
         sums = weight.astype(np.int64).sum(axis=(1, 2, 3)) * low
         rest = np.zeros(-(-len(sums) // LANES) * LANES, np.int32)
         rest[: len(sums)] = sums

@@ -304,10 +304,8 @@ class Machine:
 
     def overlap_with_memory(self, pipes: Column, memory: Column, resident: Column) -> Column:
         """Return clocks of what keeps the pipes busy for so long, and memory, with so many waves.
-
         Where memory is the bound, the faster of two kernels is still the better, and of two alike
-        the one with more waves: they ask for more at a time.
-        """
+        the one with more waves: they ask for more at a time."""
         cost = self.cost.pipes
         few = larger(1.0, self.registers / cost.enough_registers / resident)
         return larger(pipes, memory) + few * cost.unhidden * smaller(pipes, memory)
@@ -341,10 +339,8 @@ class Machine:
 
     def clocks(self, waves: Column, busiest: Column, serial: Column, resident: Column) -> Column:
         """Clocks of so many waves of the whole GPU, so many of a processor beside each other.
-
-        `busiest` is how long one wave keeps the pipe that it needs most, `serial` how long it
-        takes alone: throughput bounds many waves, latency bounds few.
-        """
+        `busiest` is how long one wave keeps the pipe that it needs most, `serial` how long it takes
+        alone: throughput bounds many waves, latency bounds few."""
         here = round_up(waves / self.processors)
         return larger(here * busiest, round_up(here / resident) * serial)
 
@@ -380,11 +376,9 @@ MOST_KNOWN = 128
 
 
 class Scored(Generic[T]):
-    """Candidates in order, as an iterable, and the estimate of each, as a function.
-
-    Nothing is searched before somebody asks; any unit, less is better.  Of tables of tiles the
-    estimate is asked once for all, and a tile is made for who looks at it.
-    """
+    """Candidates in order, as an iterable, and the estimate of each, as a function.  Nothing is
+    searched before somebody asks; any unit, less is better.  Of tables of tiles the estimate is
+    asked once for all, and a tile is made for who looks at it."""
 
     def __init__(self, candidates: Callable[[], Iterable[T]], estimate: Callable[[T], Column]):
         self._candidates, self._estimate = candidates, estimate

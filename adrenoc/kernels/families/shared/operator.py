@@ -84,11 +84,9 @@ def middle(array: np.ndarray, *, keep: int, also: int = -1) -> np.ndarray:
 
 
 def sums_over_taps(weights: np.ndarray, taps: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums of the weights of each pair of channels, and of their squares.
-
-    Part by part, without a second array of that size, and of halves in float32: their own squares
-    end at their largest number and vanish below their least.
-    """
+    """Return the sums of the weights of each pair of channels, and of their squares.  Part by part,
+    without a second array of that size, and of halves in float32: their own squares end at their
+    largest number and vanish below their least."""
     left = [a for a in range(weights.ndim) if a not in taps]
     lines = weights.transpose(*left, *taps)
     shape, count = lines.shape[: len(left)], math.prod(lines.shape[len(left) :])
@@ -136,11 +134,9 @@ class ChannelSums:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ChannelWeights:
-    """Weights whose axes are `letters`: I for inputs, O for outputs, others for all the rest.
-
-    Of a transposed convolution with groups the outputs of one group are stated, of others the
-    inputs.  `value` is None where the weights are computed.
-    """
+    """Weights whose axes are `letters`: I for inputs, O for outputs, others for all the rest.  Of a
+    transposed convolution with groups the outputs of one group are stated, of others the inputs.
+    `value` is None where the weights are computed."""
 
     value: np.ndarray | None
     shape: tuple[int, ...]
@@ -296,11 +292,9 @@ def no_operations(_graph: Graph, _node: Node) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Operator:
-    """One operator of the planning graph, by its name there; a default is what most say.
-
-    `relax` is the operator of Relax that stays whole as this one, empty where passes make it.
-    `refuses` says why a case of it has to be a plain loop nest, which is slower and just as right.
-    """
+    """One operator of the planning graph, by its name there; a default is what most say.  `relax`
+    is the operator of Relax that stays whole as this one, empty where passes make it.  `refuses`
+    says why a case of it has to be a plain loop nest, which is slower and just as right."""
 
     name: str
     kind: Kind

@@ -83,10 +83,8 @@ _WIDTHS = sorted({a * b for a in range(1, MOST_FOLDED + 1) for b in range(1, MOS
 
 def deal_out(blocks: int, parts: int, threads: int, texels: Callable[[int], int]) -> Deal:
     """Return how so many threads share the sums soonest, where a part takes one of so many that
-    share a sum as long as so many texels.
-
-    Partial sums take no more vectors than the work-group has threads.
-    """
+    share a sum as long as so many texels.  Partial sums take no more vectors than the work-group
+    has threads."""
     deals = [
         Deal(blocks=blocks, parts=parts, width=width, threads=threads)
         for width in _WIDTHS

@@ -38,11 +38,9 @@ _WORDS = {"and", "or", "not", "if", "else", "True", "False", "for", "in"}
 
 
 def signature(graph: Graph, node: Node, options: CompileOptions) -> Work:
-    """Operator, attributes, tensors (shape, dtype, memory, layout), expressions, precision.
-
-    Names are left out, and so are values of constants and limits of the target: whether a
-    target can run a schedule is asked where the schedule is chosen.
-    """
+    """Operator, attributes, tensors (shape, dtype, memory, layout), expressions, precision.  Names
+    are left out, and so are values of constants and limits of the target: whether a target can run
+    a schedule is asked where the schedule is chosen."""
     work: Work = {
         "op": node.op,
         "attrs": plain(node.attrs),

@@ -107,11 +107,9 @@ class WinogradTile:
 
 
 def pack_planes(transformed: np.ndarray, tile: WinogradTile) -> np.ndarray:
-    """Pack `[O, I, side, side]` for `winograd_conv`, flat.
-
-    The order is [work-group, input block, plane, band, channel, output block, 4].  Output
-    blocks are padded to whole work-groups, input blocks to whole chunks.
-    """
+    """Pack `[O, I, side, side]` for `winograd_conv`, flat.  The order is [work-group, input block,
+    plane, band, channel, output block, 4].  Output blocks are padded to whole work-groups, input
+    blocks to whole chunks."""
     return _pack_weights(transformed, tile).reshape(-1)
 
 
@@ -313,11 +311,9 @@ class WinogradConv:
         return lambda number: loaded[number]
 
     def _multiply(self, block: Expr, weights: Callable[[int], Expr]) -> None:
-        """One input block of the chunk: a plane of each tile by the plane's weights.
-
-        A total in halves is rounded with each number that is added to it, so the products of a
-        block are added up first.
-        """
+        """One input block of the chunk: a plane of each tile by the plane's weights.  A total in
+        halves is rounded with each number that is added to it, so the products of a block are added
+        up first."""
         builder, tile, sums = self.b, self.tile, self.sums
         at = builder.let(block * iconst(self.planes * tile.group_tiles) + self.own_tiles, "vi")
         pixels = [
