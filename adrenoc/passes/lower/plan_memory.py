@@ -3,23 +3,16 @@
 An image serves another tensor only if width, height and format agree, for the clamp border must
 stay where it is; it may have more layers than are used.  A buffer serves any tensor that is not
 larger.  Tensors that can share are a class of their own, packed apart from the others.  Where
-textures may lie in a pool (`pool_textures`), those that can do, and all share one slot.
-
-What the runtime takes from the device for a request mirrors `adrenoc/native/src/opencl/memory.cc`,
-so that planned and allocated bytes are equal; a test on a device holds the two together.
-
-A pool is one buffer with textures of all sizes, each at an offset of its own while it is alive.
-Images of their own share memory only with images of their width, height and format.  An image that
-is made from a part of a buffer (`cl_khr_image2d_from_buffer`) shares it with any: the plan then
-takes what is alive at once, and what rows are padded by.  Such an image is no array, so the layers
-of a tensor stand beside each other in its rows, in as few bands as an image is wide enough for:
+textures may lie in a pool (`pool_textures`), those that can do, and all share one slot
+(`docs/explanation/textures.md`).
 
 Before -> after:
     image2d_array_t, 4 layers of 28 x 28        image2d_t, 112 x 28
     texel (x, y) of layer l at (x, y, l)        at (l * 28 + x, y), for x in 0 to 27
     x = -1 reads the border, zeros              x = -1 is sent beyond the image: zeros
 
-Such images are linear, and images of their own are not, which may cost time where windows are read.
+What the runtime takes from the device for a request mirrors `adrenoc/native/src/opencl/memory.cc`,
+so that planned and allocated bytes are equal; a test on a device holds the two together.
 
 Tensors that are never alive at once share a slot, one piece of memory.  A slot costs as much as the
 largest tensor in it.  No single order of packing is best: for concatenations that grow step by step

@@ -1,28 +1,7 @@
 """Keep in float32 the tensors that have no licence for half, fine maps, and what is small.
 
-Masks, edges and heat maps as fine as the picture are read place by place: one of some 10^5 at a
-steep edge is wrong where a label or a box, to which all places add, is right.  Roundings of the
-first layers count most, as all later ones hand them on, and those are the largest tensors, so that
-no part of such a network is both cheap and enough: all that a map is computed of lies in float32.
-
-Before -> after (mixed):
-    %a = conv2d(%x); ... %m = conv2d_transpose(%z)     the same, a to z, m and weights in float32
-
-Halves of what is small would save next to nothing.  A network's output is off by its tensors'
-roundings, each about as much as any other whatever its size, and those of what is small do most: a
-weight, a gate or a mean is off by the same at every place of a picture, so that no later sum evens
-it out.  So the smallest tensors and constants stay exact, as far as they take `SHARE` of the
-numbers that halves would hold.
-
-Before -> after (mixed):
-    %gate = conv2d(%mean, %w) of 1 x 1       gate, mean and the weights that are small: float32
-
-A licence for half is what a tensor earns by its origin.  Halves fail where a person wrote
-arithmetic, not where a network learned it.  What a learned product, attention or a norm makes is of
-about one size, and later layers were trained on numbers that are no more exact; maps between two of
-those keep both.  All else stays in float32: what comes before the first learned product and after
-the last, whatever makes numbers large or small by a formula, and whatever a reader turns a rounding
-into more than that.
+`docs/explanation/precision.md` says why.  A licence is what a tensor earns by its origin: what
+learned products, attention and norms make has one, and so have maps between two of those.
 
 Before -> after (mixed):
     %a = map %position * %frequency         a, s, c: float32, of the inputs alone
@@ -30,6 +9,13 @@ Before -> after (mixed):
     %q = matmul(%x, %w)                     q, r: half, learned
     %r = map %q * %c + %t * %s              of what is learned and what is at most one
     %p = map exp(%z), z of a convolution    z, p: float32, a rounding of z would grow
+
+Maps as fine as the picture stay exact with all that they are computed of, and so do the smallest
+tensors and constants, as far as they take `SHARE` of the numbers that halves would hold.
+
+Before -> after (mixed):
+    %a = conv2d(%x); ... %m = conv2d_transpose(%z)     the same, a to z, m and weights in float32
+    %gate = conv2d(%mean, %w) of 1 x 1       gate, mean and the weights that are small: float32
 """
 
 import math
