@@ -153,7 +153,6 @@ class Precision:
 
 
 AS_OPTIONS = Precision()
-"""The precision of a tensor that asks for nothing."""
 
 
 PROLOGUE_SHAPE = "prologue_shape"

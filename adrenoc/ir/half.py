@@ -9,11 +9,9 @@ from adrenoc.bundle.params import FilterTransform
 from adrenoc.ir.program import Matrix
 
 HALF_MAX = 65504.0
-"""The largest number of half."""
 HALF_NORMAL = 2.0**-14
 """The number below which halves lose a digit with each factor of two, down to `HALF_TINY`."""
 HALF_TINY = 2.0**-24
-"""The smallest number of half."""
 
 
 _SIGN, _INFINITE = 0x8000, 0x7C00

@@ -45,7 +45,6 @@ SWITCHES = (
     "pool_textures",
     "int8_prompts",
 )
-"""Options that are true or false."""
 SETTINGS = {
     "storage_dtype": "the dtype of tensors between kernels and of weights: float16 or float32",
     "compute_dtype": "the dtype of long products: float16 or float32",
@@ -153,7 +152,6 @@ class CompileOptions:
     end_tokens: tuple[int, ...] = ()
     """Tokens after which a decoder has no more to say."""
     suppress_tokens: tuple[int, ...] = ()
-    """Tokens that a decoder never makes."""
     begin_suppress_tokens: tuple[int, ...] = ()
     """Tokens that it does not make as the first behind a prompt."""
     fixed: tuple[tuple[str, str], ...] = ()

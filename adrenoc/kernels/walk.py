@@ -50,7 +50,6 @@ from adrenoc.kernels.builder import KernelBuilder, power_of_two
 from adrenoc.kernels.statements import Registers, SharedArray
 
 LEAST_FLOAT = -3.4028234663852886e38
-"""The least number of float32 that is finite."""
 NO_SCORE = -3.0e38
 """Below all scores of attention: of a row that is not seen."""
 UNROLLED = 4

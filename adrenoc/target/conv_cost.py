@@ -90,7 +90,6 @@ class ConvLocalCost:
     """Slots to bring a chunk of weights to local memory, beside its loads."""
     chunk_alu: float
     load_slots: float
-    """Slots of each load of a chunk."""
     load_alu: float
     texel_load_slots: float
     """Slots of each load of a chunk whose weights come as texels."""
@@ -183,7 +182,6 @@ class ConvMatricesCost:
     rate: float
     """Multiply-adds of matrix units for each of half arithmetic."""
     step_slots: float
-    """Slots of a step beside products and texels."""
     texel_slots: float
     """Slots of a texel that is brought to local memory."""
     end_slots: float
@@ -247,7 +245,6 @@ class WinogradConvCost:
     float_registers: float
     split_k_registers: float
     load_registers: float
-    """Registers of a load with its address."""
     texels_a_row: int
     """Texels that a thread reads for a row of a transformed tile."""
     waves_at_once: int
@@ -259,7 +256,6 @@ class WinogradInstructions:
     """Instructions of Winograd's one kernel beside its multiply-adds, for one thread."""
 
     start: float
-    """Instructions of a thread before its loops."""
     chunk: float
     """Instructions of each chunk, weights that threads share included."""
     k_step: float
@@ -288,9 +284,7 @@ class DepthwiseCost:
     """A depthwise convolution alone."""
 
     rows: Sizes
-    """Rows of pixels that a thread may make."""
     pixels: Sizes
-    """Pixels of each row that a thread may make."""
     widths: Sizes
     heights: Sizes
     most_multiplies: int
@@ -300,7 +294,6 @@ class DepthwiseCost:
     """Slots of a thread beside its reads, multiply-adds and stores."""
     texel_slots: float
     store_slots: float
-    """Slots of each texel that is stored."""
     word_slots: float
     """Slots of a word of bytes: its address, that of the nearest pixel inside, and a choice."""
     row_slots: float
@@ -336,7 +329,6 @@ class SeparableCost:
     most_blocks_a_part: int
     """The most input blocks whose products are added up in half precision."""
     fewest_threads: int
-    """The fewest threads of a work-group."""
     texel_alu: float
     """Arithmetic instructions of a texel: its column and row as floats."""
     texel_slots: float
@@ -345,7 +337,6 @@ class SeparableCost:
     row_slots: float
     chunk_waits: int
     last_waits: int
-    """How often a thread waits after its loops."""
     other_registers: float
     chunk_registers: float
     """Further registers where chunks follow each other."""
@@ -370,7 +361,6 @@ class ExpansionCost:
     """Threads that may share the wide blocks of the same pixels."""
     most_sums: int
     most_blocks: int
-    """The most wide blocks of a work-group."""
     texels_at_once: int
     """The most texels that a thread asks for at once: of more, compilers keep the weights in
     registers, too."""
@@ -412,7 +402,6 @@ class ExpansionCost:
     """Arithmetic instructions of each time that a thread begins to make output pixels."""
     made_slots: float
     output_alu: float
-    """Arithmetic instructions of each output pixel."""
     output_slots: float
     taps_stored: int
     """Vectors of taps, and of what else each channel reads, brought to local memory."""

@@ -149,12 +149,10 @@ class NBitsCost:
     word for each output."""
 
     tokens: Sizes
-    """Tokens that a thread may serve."""
     few_tokens: int
     """Tokens for which weights are opened once for all that a thread serves: of more tokens, a
     work-group opens them in local memory, once for all of its threads."""
     blocks: Sizes
-    """Blocks of four outputs that a thread may make."""
     most_sums: int
     """Vectors of sums a thread: beyond, few waves are left to hide each other's reads."""
     splits: Sizes
@@ -170,7 +168,6 @@ class NBitsCost:
     part_vectors: float
     """Instructions of four lanes that scale the whole sum of a group of inputs, and add it."""
     read_slots: float
-    """Slots of each read."""
     loop_slots: float
     barrier_clocks: int
     other_registers: int
@@ -181,9 +178,7 @@ class MatmulCost:
     """Fitted numbers of a product of two activations."""
 
     rows: Sizes
-    """Rows that a thread may make."""
     blocks: Sizes
-    """Blocks of four columns that a thread may make."""
     most_sums: int
     """Vectors of sums a thread: beyond, few waves are left to hide each other's reads."""
     texel_slots: float
@@ -212,7 +207,6 @@ class AttentionCost:
     run_waits: int
     """How often a run waits beside for its texels: at barriers, and for the first texels."""
     exponential_slots: float
-    """Slots of an exponential."""
     registers: int
     """Registers of a thread beside its scores, as the ISA of built kernels shows."""
     key_block_registers: int
@@ -240,7 +234,6 @@ class CachedCost:
     vector_slots: float
     """Slots of a vector of a key or value: its read, and what is multiplied by it."""
     folds: int
-    """Folds in local memory that a run takes."""
     fold_clocks: float
 
 
@@ -265,13 +258,11 @@ class RowsCost:
     """Reductions, softmax and norms: threads that share rows."""
 
     teams: Sizes
-    """Threads that may share a row."""
     rows_beside: int
     """Rows along W that a work-group takes, where its teams are apart."""
     narrow: int
     """The fewest rows along W for which teams are apart."""
     threads: int
-    """Threads of a work-group."""
     most_threads: int
     """The most threads of a work-group: a kernel of many registers gets no more on some devices."""
     texel_slots: float
@@ -290,7 +281,6 @@ class Cost:
     """What estimates reckon with, a table of `targets/cost/*.toml` each."""
 
     name: str
-    """The name of the file, such as "a7xx"."""
     pipes: PipeCost
     unstated: UnstatedCost
     work_groups: WorkGroupCost

@@ -41,7 +41,6 @@ MATRIX_SIDE = 16
 """Rows, columns and terms of the tiles that matrix units multiply, as `prelude.cl` has them."""
 
 WorkGroup = tuple[int, int, int]
-"""Threads in x, y, z."""
 
 
 NO_HALF_TYPE = "the device has no half type (cl_khr_fp16), which buffers of halves need"
@@ -143,7 +142,6 @@ class Performance:
     """Register rows (4 x 32 bit) of one micro-SP, shared by the waves that run there."""
     wave_sizes: tuple[int, ...] | None = None
     wave_granularity: int | None = None
-    """Waves that are launched together."""
     max_waves_per_compute_unit: int | None = None
     """The most waves that one micro-SP keeps, however few registers they take."""
     fp32_fma_lanes: int | None = None

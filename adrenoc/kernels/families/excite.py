@@ -202,7 +202,6 @@ def token_bytes(image: Extents, hidden_blocks: int, threads: int) -> int:
 
 
 EXCITE = "excite"
-"""The operator's name in the planning graph."""
 
 
 def excite_rule(context: RuleContext, node: Node) -> KernelCall:

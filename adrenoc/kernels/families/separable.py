@@ -481,7 +481,6 @@ def _bytes(work: SeparableWork, tile: SeparableTile) -> Column:
 
 
 SEPARABLE = "separable_conv2d"
-"""The operator's name in the planning graph."""
 
 
 def separable_rule(context: RuleContext, node: Node) -> KernelCall:

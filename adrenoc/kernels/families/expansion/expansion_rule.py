@@ -420,7 +420,6 @@ def _bytes(work: ExpansionWork) -> int:
 
 
 EXPANSION = "expand_depthwise_conv2d"
-"""The operator's name in the planning graph."""
 
 
 def expansion_rule(context: RuleContext, node: Node) -> KernelCall:
