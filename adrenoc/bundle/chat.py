@@ -1,4 +1,4 @@
-"""How a language model is talked to: what chat.json of its bundle says, and by which command."""
+"""How a language model is talked to: names of its tensors, how tokens are picked, and chat.json."""
 
 import json
 import math

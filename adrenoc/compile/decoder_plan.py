@@ -1,7 +1,8 @@
 """Plan what to compile of a decoder: one token and some lengths of prompts, over caches of N rows.
 
-Its bundle also carries its tokenizer.json and how it is talked to, where that is known.  What is
-planned for one GPU of several stands here, too, since that loads no TVM either.
+Its bundle also carries its tokenizer.json, the tables by which a phone's runtime reads and writes
+text, and how it is talked to, where that is known.  What is planned for one GPU of several stands
+here, too, since that loads no TVM either.
 """
 
 from base64 import b64decode

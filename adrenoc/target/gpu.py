@@ -1,7 +1,6 @@
 """The facts of one GPU: what kernels may ask for, what it does in a clock, what it does wrong.
 
-The least time that a GPU can need for given work: a roofline of the target's file.
-
+The least time that a GPU can need for given work is a roofline of these figures (`Roofline`).
 Three pipes work side by side, so the busiest one bounds the time:
 
     time = max(flops / ALU rate, texels / texture rate, bytes / DRAM bandwidth)

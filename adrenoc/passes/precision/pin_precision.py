@@ -15,13 +15,13 @@ spends `SHARE` of the estimated time of its convolutions on float arithmetic, fr
 Before -> after (fp16, 40 convolutions or more):
     %c0 = conv2d(%x, %w0); ...     the same, and c0, ... have `wide_sums`
 
-A gate times what it lets through is stored at a sixteenth of its size, where halves would end.
-
-The two factors of a gated layer (GEGLU, SwiGLU) were learned, so each is in halves; their product
-may be beyond them, and is in few layers that people have trained: 256 times 262 in a Llama (issue
-27179 of transformers), more in Laguna XS 2.1 (pull request 25389 of llama.cpp).  In float32 it
-would cost both products around it half of their arithmetic.  A factor of a power of two moves no
-digit, and the weights that read the product take it back: halves hold both factors up to 1023 then.
+A gate times what it lets through is stored at a sixteenth of its size, where halves would end
+(`divide_gates`).  The two factors of a gated layer (GEGLU, SwiGLU) were learned, so each is in
+halves; their product may be beyond them, and is in few layers that people have trained: 256 times
+262 in a Llama (issue 27179 of transformers), more in Laguna XS 2.1 (pull request 25389 of
+llama.cpp).  In float32 it would cost both products around it half of their arithmetic.  A factor of
+a power of two moves no digit, and the weights that read the product take it back: halves hold both
+factors up to 1023 then.
 
 Before -> after (fp16):
     %z = map %up * silu(%gate); %y = matmul(%z, %w)

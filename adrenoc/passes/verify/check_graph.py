@@ -4,8 +4,8 @@ The graph is checked between stages where the options ask for it, and at the end
 finished compilation are in `adrenoc/compile/steps.py`.
 
 Texts have to read and write the images that the launches give them for that.  This is the last
-look: the text is what a phone's driver compiles.  Clang's own front end parses it
-before a bundle is written.  One call takes all kernels: clang takes longer to start than to parse.
+look: the text is what a phone's driver compiles.  Clang's own front end parses it before a bundle
+is written.  One call takes all kernels: clang takes longer to start than to parse.
 """
 
 import re

@@ -1,11 +1,9 @@
 """Caches of keys and values: what adds rows to one, and attention over the rows that are there.
 
-Attention of new tokens over the rows of a cache that are there, which a number in memory says.
-
-Rows of queries are all heads that share a head of keys, of one token after the other, so that a
-work-group reads each key once for all of them.  It goes over the rows that its last token sees, and
-over none that lie before its first one's window; within a run, what a token does not see gets the
-lowest score.
+Which rows are there, a number in memory says.  Rows of queries are all heads that share a head of
+keys, of one token after the other, so that a work-group reads each key once for all of them.  It
+goes over the rows that its last token sees, and over none that lie before its first one's window;
+within a run, what a token does not see gets the lowest score.
 """
 
 import math
