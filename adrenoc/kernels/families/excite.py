@@ -4,8 +4,6 @@ Each work-group of the last product computes the mean and the hidden layer befor
 numbers stay in local memory (`shared/rows.py`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ Before -> after:
     e = excite(x, w1, w2), or m = mean(x); e = excite(m, w1, w2)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -19,8 +19,6 @@ Pixels outside of the image stay zero: the depthwise convolution pads what the e
 finished.  They are not computed, so that a rectangle as large as the image repeats no work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from adrenoc.base.tvmapi import (

@@ -4,8 +4,6 @@ The clocks of a work-group are those of its two phases.  Instructions beside the
 registers are the target's (`ExpansionCost`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

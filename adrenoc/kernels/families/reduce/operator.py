@@ -6,8 +6,6 @@ the elements and their squares, less the set's first element: so the variance do
 of the difference of two large numbers.  The second pass stores.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ sum of exponentials, one that stores.  Nothing is kept between the passes: the r
 the texture cache again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
