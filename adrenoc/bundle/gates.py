@@ -19,12 +19,10 @@ from adrenoc.bundle.bundle import Bundle
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What a bundle takes.
-
-    `kernels` are texts, `launches` how often one starts in a run, `copies` those that only move
-    elements, between devices too.  `time_us` is the sum of the launches' floors by the target's
-    rates, without what launching takes; None where they do not tell of each launch.
-    """
+    """What a bundle takes.  `kernels` are texts, `launches` how often one starts in a run, `copies`
+    those that only move elements, between devices too.  `time_us` is the sum of the launches'
+    floors by the target's rates, without what launching takes; None where they do not tell of each
+    launch."""
 
     kernels: int
     launches: int

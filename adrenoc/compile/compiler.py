@@ -156,13 +156,10 @@ def _kernels(program: Program, sources: dict[str, str]) -> tuple[KernelInfo, ...
 
 
 def statistics_of(program: Program) -> Statistics:
-    """Return where operators and tensors are, and how many kernels only move data.
-
-    An operator counts for the memory that it writes.  A layout kernel converts between the
-    user's row-major memory and blocks, or between two layouts; a copy kernel moves elements
-    (concat, slice, reshape); pads are copies that only add zeros.  Device copies cross between
-    GPU and CPU.
-    """
+    """Return where operators and tensors are, and how many kernels only move data.  An operator
+    counts for the memory that it writes.  A layout kernel converts between the user's row-major
+    memory and blocks, or between two layouts; a copy kernel moves elements (concat, slice,
+    reshape); pads are copies that only add zeros.  Device copies cross between GPU and CPU."""
     graph = program.graph
     on_gpu = (node for node in graph.nodes if node.has_kernel)
     nodes = Counter(_place(graph, node.output) for node in on_gpu)

@@ -41,12 +41,10 @@ def find_loaded_buffers(expr: Expr) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Body:
-    """One element of a node's output, as a TIR expression.
-
-    `axes` are the variables of the logical output index.  A load from a buffer of `sources`
-    reads that tensor of the graph.  With `reduced` axes the value is folded over them, starting
-    from `init`: a load from `accumulator` stands for what was folded so far.
-    """
+    """One element of a node's output, as a TIR expression.  `axes` are the variables of the logical
+    output index.  A load from a buffer of `sources` reads that tensor of the graph.  With `reduced`
+    axes the value is folded over them, starting from `init`: a load from `accumulator` stands for
+    what was folded so far."""
 
     axes: tuple[Expr, ...]
     value: Expr
@@ -196,11 +194,9 @@ class View:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Placing:
     """Where texels go: `to` is (n, block, h, w) there, by the variables `axes`, the same here.
-
-    There are `blocks` blocks of four channels here.  Only the texels that are `within` go
-    anywhere: those with axis number `position` from `first` to before `end`, of each such triple.
-    With `copies` a texel goes to that many places; further `axes` count them.
-    """
+    There are `blocks` blocks of four channels here.  Only the texels that are `within` go anywhere:
+    those with axis number `position` from `first` to before `end`, of each such triple.  With
+    `copies` a texel goes to that many places; further `axes` count them."""
 
     axes: tuple[Expr, ...]
     to: tuple[Expr, ...]

@@ -58,12 +58,10 @@ class Extents(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Roles of the logical axes, one letter an axis, and the order of texels in an image.
-
-    Letters are N, C, H, W, each at most once, or 1 for an axis of extent one.  Examples:
-    `NCHW` for a convolution's activation in ONNX, `NHWC` in TFLite, `NWC` for tokens,
-    `1NHWC` for a rank 5 tensor whose first extent is one.
-    """
+    """Roles of the logical axes, one letter an axis, and the order of texels in an image.  Letters
+    are N, C, H, W, each at most once, or 1 for an axis of extent one.  Examples: `NCHW` for a
+    convolution's activation in ONNX, `NHWC` in TFLite, `NWC` for tokens, `1NHWC` for a rank 5
+    tensor whose first extent is one."""
 
     roles: str
     order: TexelOrder = TexelOrder.PLANES
@@ -201,13 +199,10 @@ class BlockRange:
 
 @dataclass(frozen=True)
 class OperandSpec:
-    """A kernel's view of one tensor.
-
-    `shape` is the logical shape, `dtype` the dtype in memory.  `layout` gives the axes their
-    roles, of a plain tensor too; only a plain tensor can do without (None: no axis has a role).
-    `window` is set where the tensor is a range of channels of another one, whose memory it is.
-    `low` is the number that a byte of zero stands for.
-    """
+    """A kernel's view of one tensor.  `shape` is the logical shape, `dtype` the dtype in memory.
+    `layout` gives the axes their roles, of a plain tensor too; only a plain tensor can do without
+    (None: no axis has a role).  `window` is set where the tensor is a range of channels of another
+    one, whose memory it is.  `low` is the number that a byte of zero stands for."""
 
     shape: tuple[int, ...]
     dtype: str

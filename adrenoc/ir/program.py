@@ -30,13 +30,10 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Packing:
-    """How a constant of the graph was packed: `pack` does the same with other numbers.
-
-    It prepares them, rounds them (`make_rounded` gives what came of that) and then only moves them,
-    which is `move`.  Winograd's weights are also computed with in between: their `transform` is
-    applied to the last two axes of what `prepare` makes, once that is rounded.  They have no
-    `pack`.
-    """
+    """How a constant of the graph was packed: `pack` does the same with other numbers.  It prepares
+    them, rounds them (`make_rounded` gives what came of that) and then only moves them, which is
+    `move`.  Winograd's weights are also computed with in between: their `transform` is applied to
+    the last two axes of what `prepare` makes, once that is rounded.  They have no `pack`."""
 
     constant: np.ndarray
     prepare: Callable[[np.ndarray], np.ndarray]
@@ -95,12 +92,10 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One launch: the last `written` arguments are written, the others are read.
-
-    `place` is `gpu` where a kernel runs, `cpu` where `kernel` names a function of the CPU,
-    `to_cpu` or `to_gpu` for a copy, which has no kernel, `clml` where `kernel` names a region,
-    and `alloc` for memory that a region will write.
-    """
+    """One launch: the last `written` arguments are written, the others are read.  `place` is `gpu`
+    where a kernel runs, `cpu` where `kernel` names a function of the CPU, `to_cpu` or `to_gpu` for
+    a copy, which has no kernel, `clml` where `kernel` names a region, and `alloc` for memory that a
+    region will write."""
 
     kernel: str
     place: str = "gpu"

@@ -189,12 +189,10 @@ def _parse(line: bytes, where: str) -> Trial:
 
 
 def best_trials(trials: Iterable[Trial]) -> dict[str, Trial]:
-    """Return the fastest right schedule of each kernel.
-
-    Trials that were measured in turn with the untuned schedule outweigh all others; of those of
-    one schedule the last counts.  A schedule that ever failed is out, and so is one that beats the
-    untuned schedule of the same GPU by less than measurements are worth.
-    """
+    """Return the fastest right schedule of each kernel.  Trials that were measured in turn with the
+    untuned schedule outweigh all others; of those of one schedule the last counts.  A schedule that
+    ever failed is out, and so is one that beats the untuned schedule of the same GPU by less than
+    measurements are worth."""
     last: dict[tuple[str, str], Trial] = {}
     failed: set[tuple[str, str]] = set()
     for trial in trials:

@@ -21,12 +21,10 @@ from adrenoc.kernels.walk import ACCUMULATOR, widen
 
 
 class ComputedAccess(Access):
-    """Reads of a map's result, each of which evaluates the map's body there.
-
-    `spec` gives the shape and the roles; `accesses` serve the tensors that the body reads.  Lanes
-    beyond the last channel hold anything.  With `border` the body says what is read beyond the
-    first and last row and column too.
-    """
+    """Reads of a map's result, each of which evaluates the map's body there.  `spec` gives the
+    shape and the roles; `accesses` serve the tensors that the body reads.  Lanes beyond the last
+    channel hold anything.  With `border` the body says what is read beyond the first and last row
+    and column too."""
 
     def __init__(
         self,

@@ -127,12 +127,10 @@ class Statements:
 
     @contextmanager
     def apart(self, part: int) -> Iterator[None]:
-        """Run the statements, which compilers cannot mix with those of other parts.
-
-        Where many texels are read, and each is needed for a moment only, compilers ask for all of
-        them first, in registers that other threads could have.  The condition always holds, which
-        they do not know (`prelude.cl`); each part has its own, so that none are merged.
-        """
+        """Run the statements, which compilers cannot mix with those of other parts.  Where many
+        texels are read, and each is needed for a moment only, compilers ask for all of them first,
+        in registers that other threads could have.  The condition always holds, which they do not
+        know (`prelude.cl`); each part has its own, so that none are merged."""
         with self.when(always(part)):
             yield
 

@@ -55,12 +55,10 @@ __all__ = ["Gpu", "Limits", "Performance", "Quirk", "Soc", "Target", "list_targe
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A device to compile for.
-
-    `name` is canonical (`adreno`, `adreno:a750`, `adreno:sm8650`, `host`).  `host`: the part that
-    runs on the CPU is for this machine, not for arm64 with `system`.  `sources` says for each value
-    ("limits.fp16") where it is known from; `options` are defaults that the target's file sets.
-    """
+    """A device to compile for.  `name` is canonical (`adreno`, `adreno:a750`, `adreno:sm8650`,
+    `host`).  `host`: the part that runs on the CPU is for this machine, not for arm64 with
+    `system`.  `sources` says for each value ("limits.fp16") where it is known from; `options` are
+    defaults that the target's file sets."""
 
     name: str
     gpu: Gpu

@@ -89,12 +89,10 @@ def second_stores(
     gone: Container[str],
     refused: Container[tuple[str, str]],
 ) -> tuple[SecondStore, ...]:
-    """Return the stores that would bring a part into a concatenation; none where some cannot be.
-
-    A kernel writes `most` memories.  `known` are those that are decided on: what they write can be
-    part of this one.  `gone` are outputs that no kernel makes, `refused` nodes with the memory
-    that they must not write.
-    """
+    """Return the stores that would bring a part into a concatenation; none where some cannot be.  A
+    kernel writes `most` memories.  `known` are those that are decided on: what they write can be
+    part of this one.  `gone` are outputs that no kernel makes, `refused` nodes with the memory that
+    they must not write."""
     placement, spec = graph.placements[whole], graph.operand(part.name)
     rank = len(graph.tensors[whole].shape)
     if placement.layout is None or spec.layout is None or len(spec.shape) != rank:

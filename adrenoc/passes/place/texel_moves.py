@@ -63,11 +63,9 @@ _ROLES = "nbhw"
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TexelMove:
     """A part of a tensor whose texels are those of `source`: which one each is, by its position.
-
     The part is a box that begins at `begin`: `grid` are the extents of its n, block, h and w, `at`
     variables for them, and `read` the position of the texel in the source, whose extents `held`
-    are.
-    """
+    are."""
 
     source: str
     begin: tuple[int, ...]

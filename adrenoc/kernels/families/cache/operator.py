@@ -264,11 +264,10 @@ def step_attention_rule(context: RuleContext, node: Node) -> KernelCall:
 
 
 def join_parts_rule(context: RuleContext, node: Node) -> KernelCall:
-    """Make the kernel that mixes all rows of their parts, perhaps with sinks: scores of no row.
-
-    A work-group makes a head, and several threads each four numbers, from parts of their own.  One
-    thread for each four took an H200 21 us for 64 parts, since it waited for one after the other.
-    """
+    """Make the kernel that mixes all rows of their parts, perhaps with sinks: scores of no row.  A
+    work-group makes a head, and several threads each four numbers, from parts of their own.  One
+    thread for each four took an H200 21 us for 64 parts, since it waited for one after the
+    other."""
     kernel = context.kernel(node, JOIN)
     parts, builder = kernel.input(node.inputs[0]), kernel.builder
     held = name_constants(OF_JOIN, node.attrs, node.inputs[1:])["sinks"]

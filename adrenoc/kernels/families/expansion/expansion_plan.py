@@ -239,11 +239,10 @@ def divide_by_constant(
 
 
 def reciprocal(divisor: int, most: int) -> tuple[int, int] | None:
-    """Return (factor, shift): `n * factor >> shift` is `n // divisor` for 0 <= n <= most.
-
-    The factor is above 2^shift / divisor by `over / divisor`; as long as n times `over` is below
-    2^shift the quotient is not, even of the largest remainder.  None: no product of 31 bits does.
-    """
+    """Return (factor, shift): `n * factor >> shift` is `n // divisor` for 0 <= n <= most.  The
+    factor is above 2^shift / divisor by `over / divisor`; as long as n times `over` is below
+    2^shift the quotient is not, even of the largest remainder.  None: no product of 31 bits
+    does."""
     for shift in range(BITS):
         factor = -(-(1 << shift) // divisor)
         over = factor * divisor - (1 << shift)

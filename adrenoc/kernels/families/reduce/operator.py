@@ -80,12 +80,10 @@ from adrenoc.kernels.weights import pack_blocked
 
 @dataclass(frozen=True, kw_only=True)
 class NormGeometry:
-    """What shares its statistics: all elements along `roles`, in one of `groups` equal parts.
-
-    The axis of `group_role` is the one that the groups divide; where that is C, a group must be
-    whole blocks of four channels.  Without `centred` the mean is taken as zero, as the
-    root-mean-square norm does.
-    """
+    """What shares its statistics: all elements along `roles`, in one of `groups` equal parts.  The
+    axis of `group_role` is the one that the groups divide; where that is C, a group must be whole
+    blocks of four channels.  Without `centred` the mean is taken as zero, as the root-mean-square
+    norm does."""
 
     roles: str
     epsilon: float

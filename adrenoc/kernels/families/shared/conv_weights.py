@@ -123,12 +123,10 @@ class TextureWeights:
 
 
 class UniformWeights:
-    """Weights in a buffer, in the order in which a thread reads them (`pack_uniform`).
-
-    For half arithmetic, halves are loaded as four 32-bit words and seen as eight halves, since
-    compilers split a load of halves into single ones; for float arithmetic they are loaded with
-    conversion, which needs no half type and so no cl_khr_fp16.
-    """
+    """Weights in a buffer, in the order in which a thread reads them (`pack_uniform`).  For half
+    arithmetic, halves are loaded as four 32-bit words and seen as eight halves, since compilers
+    split a load of halves into single ones; for float arithmetic they are loaded with conversion,
+    which needs no half type and so no cl_khr_fp16."""
 
     def __init__(
         self,

@@ -280,12 +280,10 @@ class Machine:
         vector_bytes: Column,
         finish: Callable[[Column], Column],
     ) -> Column:
-        """Return clocks of a kernel that reads so many vectors of local memory a thread.
-
-        `busiest` is how long a wave keeps the other pipes, and `finish` makes the clocks of the
-        kernel of how long it keeps the busiest of all.  Nobody knows whether wide reads take longer
-        than narrow ones (`local_by_width`), so a schedule is as good as it is under both.
-        """
+        """Return clocks of a kernel that reads so many vectors of local memory a thread.  `busiest`
+        is how long a wave keeps the other pipes, and `finish` makes the clocks of the kernel of how
+        long it keeps the busiest of all.  Nobody knows whether wide reads take longer than narrow
+        ones (`local_by_width`), so a schedule is as good as it is under both."""
         cost = self.cost.pipes
         narrow = larger(busiest, vectors * cost.local_read_clocks)
         wide = larger(busiest, vectors * vector_bytes * self.wave / cost.local_bytes_per_clock)

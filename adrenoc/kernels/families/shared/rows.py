@@ -107,12 +107,10 @@ def add_up(
     store: Callable[[Expr, Expr], None],
     parts: SharedArray | None = None,
 ) -> None:
-    """Emit all sums by thread `member` of a work-group, all of whose threads come here.
-
-    `add` adds the parts of a block that fall to one of its threads, by the thread's place among
-    these, to a register that is zero; `store` takes a block and its sum.  `parts`, block by block,
-    give their places to the partial sums, where `add` reads each part in the thread that has it.
-    """
+    """Emit all sums by thread `member` of a work-group, all of whose threads come here.  `add` adds
+    the parts of a block that fall to one of its threads, by the thread's place among these, to a
+    register that is zero; `store` takes a block and its sum.  `parts`, block by block, give their
+    places to the partial sums, where `add` reads each part in the thread that has it."""
     held, pitch = parts, deal.width if parts is None else deal.parts
     if held is None and deal.vectors:
         held = builder.allocate_shared(deal.vectors, dtype=ACCUMULATOR)
