@@ -46,13 +46,7 @@ from adrenoc.bundle.bundle import (
     open_part,
     read_manifest,
 )
-from adrenoc.bundle.manifest import (
-    MAY_BE_LEFT_OUT,
-    REBUILD_HINT,
-    TensorSpec,
-    read_record,
-    to_plain,
-)
+from adrenoc.bundle.manifest import MAY_BE_LEFT_OUT, REBUILD_HINT, TensorSpec, read_record, to_plain
 from adrenoc.bundle.params import MOVES, write_params
 from adrenoc.bundle.tar import MANIFEST
 

@@ -29,9 +29,7 @@ _MOST_CPU_S = 120
 """Processor time of making tables: vocabularies of 262,144 tokens take 6 s."""
 
 
-def add_text_tables(
-    words: Mapping[str, bytes],
-) -> tuple[dict[str, bytes], tuple[Decision, ...]]:
+def add_text_tables(words: Mapping[str, bytes]) -> tuple[dict[str, bytes], tuple[Decision, ...]]:
     """Return a bundle's files of text with that of tables, where its tokenizer.json allows it."""
     if TOKENIZER not in words:
         return dict(words), ()

@@ -100,18 +100,8 @@ def placed_stage(name: str, run: Callable[[State], State], **row: Any) -> Stage:
 
 
 STAGES: tuple[Stage, ...] = (
-    Stage(
-        name="import",
-        run=import_step,
-        phase=Phase.IMPORT,
-        dump=dump_module,
-    ),
-    Stage(
-        name="simplify",
-        run=run_on_module(simplify),
-        phase=Phase.SIMPLIFY,
-        dump=dump_module,
-    ),
+    Stage(name="import", run=import_step, phase=Phase.IMPORT, dump=dump_module),
+    Stage(name="simplify", run=run_on_module(simplify), phase=Phase.SIMPLIFY, dump=dump_module),
     Stage(
         name="partition_clml",
         run=partition_clml_step,
@@ -143,11 +133,7 @@ STAGES: tuple[Stage, ...] = (
         # CLML has operators for concatenations, slices and shuffles.
         when=lambda options: options.clml == "off",
     ),
-    graph_stage(
-        "read_graph",
-        read_graph_step,
-        phase=Phase.FUSE,
-    ),
+    graph_stage("read_graph", read_graph_step, phase=Phase.FUSE),
     graph_stage(
         "inline_scalars",
         run_on_graph(inline_scalars, in_regions=True),
@@ -262,9 +248,7 @@ STAGES: tuple[Stage, ...] = (
         },
     ),
     placed_stage(
-        "read_images",
-        run_on_graph(read_images, makes=("fusion:image",)),
-        phase=Phase.CHOOSE,
+        "read_images", run_on_graph(read_images, makes=("fusion:image",)), phase=Phase.CHOOSE
     ),
     placed_stage(
         "fuse_prologues",
@@ -286,16 +270,8 @@ STAGES: tuple[Stage, ...] = (
         phase=Phase.CHOOSE,
         after={"fuse_depthwise": "a pair of convolutions saves more"},
     ),
-    placed_stage(
-        "fuse_products",
-        run_on_graph(fuse_products),
-        phase=Phase.CHOOSE,
-    ),
-    placed_stage(
-        "fuse_norms",
-        run_on_graph(fuse_norms),
-        phase=Phase.CHOOSE,
-    ),
+    placed_stage("fuse_products", run_on_graph(fuse_products), phase=Phase.CHOOSE),
+    placed_stage("fuse_norms", run_on_graph(fuse_norms), phase=Phase.CHOOSE),
     placed_stage(
         "round_tokens",
         run_on_graph(round_tokens, makes=("operator:round_tokens", "operator:n_bits_dot")),

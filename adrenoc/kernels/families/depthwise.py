@@ -388,10 +388,7 @@ def pack_tap_words(weight: np.ndarray, most_blocks: int) -> np.ndarray:
 
 
 def depthwise_rule(
-    context: RuleContext,
-    node: Node,
-    work: ConvWork,
-    oihw: Callable[[np.ndarray], np.ndarray],
+    context: RuleContext, node: Node, work: ConvWork, oihw: Callable[[np.ndarray], np.ndarray]
 ) -> KernelCall:
     """Return a convolution of each channel by itself, with weights that `oihw` orders.  In float
     whatever the preset: see `adrenoc/kernels/families/depthwise.py`."""

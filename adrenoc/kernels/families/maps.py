@@ -135,11 +135,7 @@ def _operations(graph: Graph, node: Node) -> int:
 
 OPERATORS = tuple(
     Operator(
-        name=name,
-        kind=Kind.MAP,
-        numbers=Numbers.COMPUTED,
-        rule=body_rule,
-        operations=_operations,
+        name=name, kind=Kind.MAP, numbers=Numbers.COMPUTED, rule=body_rule, operations=_operations
     )
     for name in ("map", "fold")
 )

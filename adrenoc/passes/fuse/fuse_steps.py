@@ -21,14 +21,7 @@ less than one more kernel in the queue.
 
 from dataclasses import replace
 
-from adrenoc.importers.relax.own import (
-    KEYS,
-    OF_ATTENTION,
-    OF_ROWS,
-    VALUES,
-    head_of,
-    name_constants,
-)
+from adrenoc.importers.relax.own import KEYS, OF_ATTENTION, OF_ROWS, VALUES, head_of, name_constants
 from adrenoc.ir.graph import Graph, Node, Placement, Tensor
 from adrenoc.ir.layout import Memory, channels_last
 from adrenoc.kernels.families.cache.operator import (
@@ -152,11 +145,7 @@ def _join(graph: Graph, context: Context, node: Node, rows: tuple[Node, Node]) -
     joined = replace(
         node,
         op=JOIN,
-        inputs=(
-            parts.name,
-            *held["sinks"],
-            *(name for name in node.inputs if name in epilogue),
-        ),
+        inputs=(parts.name, *held["sinks"], *(name for name in node.inputs if name in epilogue)),
         attrs={"sunk": node.attrs["sunk"]},
         fused=(JOIN,),
     )

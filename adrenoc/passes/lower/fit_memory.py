@@ -36,11 +36,7 @@ Lower = Callable[[Graph], Program]
 
 
 def fit_memory(
-    program: Program,
-    limit_mib: int,
-    lower: Lower,
-    log: DecisionLog,
-    unsplit: Graph | None = None,
+    program: Program, limit_mib: int, lower: Lower, log: DecisionLog, unsplit: Graph | None = None
 ) -> Program:
     """Return the program, changed as far as it must be for its plan to fit.  `unsplit` is the graph
     before convolutions were split, where any was."""

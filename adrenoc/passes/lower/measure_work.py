@@ -182,11 +182,7 @@ def place_of(spec: OperandSpec) -> str:
 
 
 def list_launches(
-    program: Program,
-    *,
-    half: bool,
-    roofline: Roofline,
-    node_of: Callable[[str], str],
+    program: Program, *, half: bool, roofline: Roofline, node_of: Callable[[str], str]
 ) -> tuple[LaunchInfo, ...]:
     """Return the launches on the GPU, in order.  `half` says that kernels compute in half
     precision; `node_of` gives the model's node behind a node of the graph, or an empty string."""

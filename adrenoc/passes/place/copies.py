@@ -51,12 +51,7 @@ def copy_node(source: str, target: Tensor, kind: str) -> Node:
     """Return a map that copies one tensor element by element."""
     body = Body.reading(source, target.shape, dtype=target.dtype)
     return Node(
-        name=target.name,
-        op="map",
-        inputs=(source,),
-        output=target.name,
-        body=body,
-        fused=(kind,),
+        name=target.name, op="map", inputs=(source,), output=target.name, body=body, fused=(kind,)
     )
 
 

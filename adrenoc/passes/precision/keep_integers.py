@@ -76,10 +76,7 @@ def _is_dynamic(graph: Graph, node: Node, rounded: Collection[str]) -> bool:
 
 
 def led_by(
-    graph: Graph,
-    starts: Iterable[str],
-    rounded: Collection[str],
-    ranges: Mapping[str, Interval],
+    graph: Graph, starts: Iterable[str], rounded: Collection[str], ranges: Mapping[str, Interval]
 ) -> frozenset[str]:
     """Return what halves would change of `starts` and of what makes them, up to `rounded`."""
     waiting = list(starts)

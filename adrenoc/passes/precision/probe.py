@@ -24,12 +24,7 @@ from adrenoc.ir.graph import Body
 from adrenoc.ir.half import HALF_MAX, HALF_TINY
 from adrenoc.kernels.body_cost import operands_of, parts_of_kind
 from adrenoc.kernels.families.shared.operator import NotKnownError
-from adrenoc.passes.analyse.scalar_body import (
-    COMPARISONS,
-    evaluate,
-    parts_of,
-    unify_reads,
-)
+from adrenoc.passes.analyse.scalar_body import COMPARISONS, evaluate, parts_of, unify_reads
 
 LARGE = 256.0
 """How large numbers that a network learned are taken to become now and then."""

@@ -176,10 +176,7 @@ class Sources:
             if max(most, sums) > HALF_MAX:
                 return self._make_written(node, f"the inputs may be {most:.3g}")
         return replace(
-            _LEARNED,
-            trained=first.trained,
-            of_sound=first.of_sound,
-            of_spectrum=first.of_spectrum,
+            _LEARNED, trained=first.trained, of_sound=first.of_sound, of_spectrum=first.of_spectrum
         )
 
     def _make_written(self, node: Node, why: str) -> Source:

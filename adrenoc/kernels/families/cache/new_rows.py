@@ -35,14 +35,7 @@ from adrenoc.base.tvmapi import (
     store,
     tirx,
 )
-from adrenoc.importers.relax.own import (
-    NIBBLE,
-    OF_ROWS,
-    Kinds,
-    head_of,
-    name_constants,
-    rows_of,
-)
+from adrenoc.importers.relax.own import NIBBLE, OF_ROWS, Kinds, head_of, name_constants, rows_of
 from adrenoc.ir.graph import Node
 from adrenoc.ir.layout import LANES
 from adrenoc.kernels.access import Access

@@ -371,9 +371,7 @@ def _clocks_of(
     beside = min(
         machine.resident_waves(held),
         machine.waves_of_groups(
-            tile.threads,
-            tile.shared_bytes(work.blocks, work.group),
-            limits.local_mem_bytes,
+            tile.threads, tile.shared_bytes(work.blocks, work.group), limits.local_mem_bytes
         )
         or 1,
     )

@@ -52,10 +52,7 @@ from adrenoc.kernels.families.shared.machine import (
     larger,
     round_up,
 )
-from adrenoc.kernels.families.shared.row_product import (
-    declare_token,
-    read_form,
-)
+from adrenoc.kernels.families.shared.row_product import declare_token, read_form
 from adrenoc.kernels.statements import SharedArray
 from adrenoc.kernels.walk import ACCUMULATOR, adds_in_runs, widen
 from adrenoc.target.cost import Cost

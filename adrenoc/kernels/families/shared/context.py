@@ -122,11 +122,7 @@ class RuleContext:
         return wide
 
     def choose(
-        self,
-        node: Node,
-        family: str,
-        candidates: Iterable[T],
-        estimate: Callable[[T], float],
+        self, node: Node, family: str, candidates: Iterable[T], estimate: Callable[[T], float]
     ) -> T:
         """Return the schedule of a node's kernel: from the tuning log, else by the estimate."""
         work = signature(self.graph, node, self.options)
