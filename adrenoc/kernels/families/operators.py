@@ -112,11 +112,6 @@ def is_of_few_bits(node: Node) -> bool:
     return node.op == N_BITS
 
 
-def may_round_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
-    """Return whether a node multiplies many tokens by weights of few bits."""
-    return is_of_few_bits(node) and not is_of_few_tokens(graph, node, cost)
-
-
 def is_of_few_tokens(graph: Graph, node: Node, cost: Cost) -> bool:
     """Return whether each work-group of a row product reads all numbers of each token."""
     out = graph.operand(node.output).extents

@@ -21,7 +21,7 @@ from typing import Any
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import CompileError
 from adrenoc.base.tvmapi import tirx, tvm
-from adrenoc.ir.graph import ALLOC, CLML, CPU, Graph, Node
+from adrenoc.ir.graph import ALLOC, CLML, CPU, Node
 from adrenoc.kernels.body_cost import parts_of_kind
 
 _STEP_BY_STEP = frozenset({"non_max_suppression", "non_zero"})
@@ -122,17 +122,6 @@ def lower_for_cpu(func: Any, target: Any) -> Any:
     return module[name].with_attr("target", target)
 
 
-def tensors_on_cpu(graph: Graph) -> set[str]:
-    """Return the tensors that live in the CPU's memory."""
-    return {node.output for node in graph.nodes if node.is_on_cpu or node.is_copy_to_cpu}
-
-
-def row_major_tensors(graph: Graph) -> set[str]:
-    """Return the tensors of the GPU that copies between the devices read and write."""
-    found = {node.inputs[0] for node in graph.nodes if node.is_copy_to_cpu}
-    return found | {node.output for node in graph.nodes if node.is_copy_to_gpu}
-
-
 def region_nodes(symbol: str, arguments: Sequence[str], results: Sequence[str]) -> list[Node]:
     """Return the nodes of one region."""
     nodes = [Node(name=name, op=ALLOC, inputs=(), output=name) for name in results[1:]]
@@ -147,12 +136,3 @@ def region_nodes(symbol: str, arguments: Sequence[str], results: Sequence[str]) 
         )
     )
     return nodes
-
-
-def region_border(graph: Graph) -> set[str]:
-    """Return the tensors that regions read and write."""
-    found: set[str] = set()
-    for node in graph.nodes:
-        if node.is_region:
-            found.update((*node.inputs, node.output))
-    return found

@@ -54,7 +54,6 @@ from adrenoc.kernels.families.operators import (
     is_of_few_bits,
     is_of_few_tokens,
     is_row_product,
-    may_round_tokens,
 )
 from adrenoc.kernels.families.reduce.operator import is_layer_norm, is_rms_norm, norm_clocks
 from adrenoc.kernels.families.shared.row_product import (
@@ -312,7 +311,7 @@ def round_tokens(graph: Graph, context: Context) -> Graph:
     tensors: dict[str, Tensor] = {}
     placements = dict(graph.placements)
     for node in graph.nodes:
-        if not may_round_tokens(graph, node, context.target.cost):
+        if not is_of_few_bits(node) or is_of_few_tokens(graph, node, context.target.cost):
             nodes.append(node)
             continue
         rounding = rounding_of(graph, node)

@@ -124,9 +124,9 @@ def kernel_of(context: RuleContext, node: Node) -> KernelCall:
     weights = [graph.precision(name).float32 for name in constants]
     narrow = is_product(node) and bool(weights) and not any(weights)
     if (asked.float32 and not narrow) or (asked.rounded and _has_wide_weights(graph, node)):
-        context = context.copy_in_float32()
+        context = context.change_options(storage_dtype="float32", compute_dtype="float32")
     elif wide_input or asked.is_special or asked.wide_sums:
-        context = context.computing_in_float32()
+        context = context.change_options(compute_dtype="float32")
     return operator.rule(context, node)
 
 

@@ -34,7 +34,6 @@ from adrenoc.ir.options import CompileOptions
 from adrenoc.kernels.body_cost import loads_of
 from adrenoc.kernels.families.operators import OPERATORS, changed_input
 from adrenoc.kernels.families.shared.operator import same_layout, size_of
-from adrenoc.passes.analyse.cpu_nodes import region_border, row_major_tensors, tensors_on_cpu
 from adrenoc.passes.analyse.reads import reads_elementwise
 from adrenoc.passes.context import Context
 from adrenoc.passes.place.copies import copy_node
@@ -199,9 +198,15 @@ def assign_memory(graph: Graph, context: Context) -> Graph:
     options, limits, log = context.options, context.limits, context.log
     graph = _separate_outputs(graph, log)
     layouts = graph.layouts
-    on_cpu = tensors_on_cpu(graph)
+    on_cpu = {node.output for node in graph.nodes if node.is_on_cpu or node.is_copy_to_cpu}
     changed, cached = _changed_in_place(graph), _names_of_caches(graph)
-    row_major = row_major_tensors(graph) | region_border(graph)
+    # What copies between the devices and regions of CLML read and write.
+    row_major = {
+        name
+        for node in graph.nodes
+        if node.is_region or node.is_device_copy
+        for name in (*node.inputs, node.output)
+    }
     placements = {}
     for name, tensor in graph.tensors.items():
         if name in changed:

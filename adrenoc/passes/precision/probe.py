@@ -21,7 +21,7 @@ from tvm_ffi.structural import structural_equal, structural_hash
 
 from adrenoc.base.tvmapi import dtype_of, tirx, tvm
 from adrenoc.ir.graph import Body
-from adrenoc.ir.half import HALF_MAX, HALF_TINY
+from adrenoc.ir.half import HALF_TINY
 from adrenoc.kernels.body_cost import operands_of, parts_of_kind
 from adrenoc.kernels.families.shared.operator import NotKnownError
 from adrenoc.passes.analyse.scalar_body import COMPARISONS, evaluate, parts_of, unify_reads
@@ -295,8 +295,3 @@ def round_to_half(value: np.ndarray, least: float) -> np.ndarray:
     if least > HALF_TINY:
         rounded = np.where(np.abs(rounded) < least, 0.0, rounded)
     return rounded
-
-
-def grows_beyond_half(found: np.ndarray) -> bool:
-    """Return whether some of these results are beyond the largest half, or none."""
-    return not bool((np.abs(found[~np.isnan(found)]) <= HALF_MAX).all())

@@ -21,7 +21,7 @@ from adrenoc.kernels.body_cost import parts_of_kind
 from adrenoc.kernels.families.operators import changed_input, gives, is_kind, terms_of
 from adrenoc.kernels.families.shared.operator import Kind, NotKnownError, Numbers
 from adrenoc.passes.precision.analysis import ANY, Analysis, Interval
-from adrenoc.passes.precision.probe import LARGE, ExprProbe, ValueRange, grows_beyond_half
+from adrenoc.passes.precision.probe import LARGE, ExprProbe, ValueRange
 
 WHOLE_IN_HALF = 2048.0
 """Whole numbers up to this are what they are in half."""
@@ -311,7 +311,7 @@ def _why_written(body: Body, operands: list[Source], found: np.ndarray, size: fl
     for source in operands:
         if source.origin not in (Origin.LEARNED, Origin.EXACT) and source.span.most > LARGE:
             return source.why or "it reads inputs of any size"
-    if grows_beyond_half(found):
+    if not (np.abs(found[~np.isnan(found)]) <= HALF_MAX).all():
         return GROWS
     if 0 < size < HALF_NORMAL:
         return f"it is about {size:.1g}: half loses digits below {HALF_NORMAL:.2g}"

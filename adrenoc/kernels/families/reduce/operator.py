@@ -47,9 +47,9 @@ from adrenoc.kernels.families.shared.operator import (
     Typical,
     TypicalRun,
     count_per_input_element,
-    inputs_per_result,
     refuses_nothing,
     same_layout,
+    size_of,
 )
 from adrenoc.kernels.families.shared.rows import (
     RowTile,
@@ -445,6 +445,10 @@ def _norm_follows(batch: Batch, node: Node) -> Along | None:
     return None if along is None or along.axis in axes else along
 
 
+def _inputs_per_result(graph: Graph, node: Node) -> int:
+    return size_of(graph, node.inputs[0]) // max(1, size_of(graph, node.output))
+
+
 def _make_axes_operator(
     name: str,
     kind: Kind,
@@ -467,7 +471,7 @@ def _make_axes_operator(
         makes_layout=makes_layout,
         keeps_axes=not plain,
         follows_batch=follows_batch,
-        terms=inputs_per_result if numbers in (Numbers.SUMMED, Numbers.AVERAGED) else None,
+        terms=_inputs_per_result if numbers in (Numbers.SUMMED, Numbers.AVERAGED) else None,
         operations=operations,
         typical=typical,
     )

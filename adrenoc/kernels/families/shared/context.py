@@ -109,17 +109,11 @@ class RuleContext:
         """Return the GPU as estimates see it."""
         return Machine.from_performance(self.performance, self.cost).allow(self.options)
 
-    def copy_in_float32(self) -> RuleContext:
-        """Copy the context for a node that is pinned to float32, whatever the options say."""
-        wide = copy(self)
-        wide.options = replace(self.options, storage_dtype="float32", compute_dtype="float32")
-        return wide
-
-    def computing_in_float32(self) -> RuleContext:
-        """Copy the context for a node that computes in float32 and stores as the options say."""
-        wide = copy(self)
-        wide.options = replace(self.options, compute_dtype="float32")
-        return wide
+    def change_options(self, **changes: str) -> RuleContext:
+        """Copy the context for a node that has other options."""
+        changed = copy(self)
+        changed.options = replace(self.options, **changes)  # type: ignore[arg-type]
+        return changed
 
     def choose(
         self, node: Node, family: str, candidates: Iterable[T], estimate: Callable[[T], float]

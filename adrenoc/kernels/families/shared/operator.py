@@ -386,11 +386,6 @@ def size_of(graph: Graph, name: str) -> int:
     return math.prod(graph.tensors[name].shape)
 
 
-def inputs_per_result(graph: Graph, node: Node) -> int:
-    """Return elements of the first input for each of the result."""
-    return size_of(graph, node.inputs[0]) // max(1, size_of(graph, node.output))
-
-
 def positions_of(graph: Graph, name: str) -> int:
     """Return the number of elements of one channel of a placed tensor."""
     return size_of(graph, name) // graph.operand(name).extents.c
