@@ -23,7 +23,6 @@ GPUs.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -44,7 +43,7 @@ from adrenoc.base.files.outputs import (
 )
 from adrenoc.base.files.read import read_plain, sha256_file
 from adrenoc.base.host.time_trace import section
-from adrenoc.base.text.json_text import read_json
+from adrenoc.base.text.json_text import RecordReader, read_json
 from adrenoc.base.text.spelling import quote_word
 from adrenoc.bundle.manifest import (
     REBUILD_HINT,
@@ -104,22 +103,17 @@ def launches_to_json(launches: Sequence[LaunchInfo]) -> str:
 
 def launches_from_json(text: str, *, where: str) -> tuple[LaunchInfo, ...]:
     """Read them back; `where` names the file in messages."""
+
+    def wrong(place: str, what: str) -> BundleError:
+        return BundleError(f"{where} does not hold launches: {place} {what}", hint=REBUILD_HINT)
+
     try:
-        return tuple(_launch(entry) for entry in read_json(text))
-    except (ValueError, TypeError) as error:
-        raise BundleError(f"{where} does not hold launches: {error}", hint=REBUILD_HINT) from error
-
-
-def _launch(entry: dict[str, Any]) -> LaunchInfo:
-    launch = LaunchInfo(**{**entry, "tensors": tuple(entry.get("tensors", ()))})
-    floor = launch.floor_us
-    is_whole = type(launch.flops) is int and type(launch.bytes) is int
-    named = (launch.kernel, launch.node, *launch.tensors)
-    is_named = all(isinstance(name, str) for name in named)
-    is_time = floor is None or (type(floor) in (int, float) and math.isfinite(floor))
-    if not (is_whole and is_named and is_time):
-        raise ValueError("a launch has a value of another type")
-    return launch
+        plain = read_json(text)
+    except ValueError as error:
+        raise wrong("it", f"is not JSON: {error}") from error
+    reader = RecordReader(wrong, defaults=True)
+    launches: tuple[LaunchInfo, ...] = reader.read(tuple[LaunchInfo, ...], plain, "it")
+    return launches
 
 
 LIBRARY = "model.so"

@@ -4,16 +4,14 @@
 """
 
 import json
-import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from adrenoc.base.errors import PrecisionPolicyError
 from adrenoc.base.files.outputs import write_atomically
 from adrenoc.base.files.read import read_plain
-from adrenoc.base.text.json_text import read_json
-from adrenoc.base.text.spelling import did_you_mean, quote_word
+from adrenoc.base.text.json_text import RecordReader, read_json
+from adrenoc.base.text.spelling import quote_word
 
 VERSION = 1
 _MARK = "adrenoc_precision_policy"
@@ -43,36 +41,30 @@ def write_policy(policy: PrecisionPolicy, path: Path) -> None:
 
 def read_policy(path: Path) -> PrecisionPolicy:
     """Read a policy."""
+
+    def wrong(where: str, what: str) -> PrecisionPolicyError:
+        return PrecisionPolicyError(f"{where} {what}", hint=_NEW)
+
     try:
         data = read_json(read_plain(path))
     except OSError as error:
-        raise PrecisionPolicyError(
-            f"the precision policy {path} cannot be read: {error.strerror}", hint=_NEW
-        ) from error
+        raise wrong(f"the precision policy {path}", f"cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise PrecisionPolicyError(f"{path} is not JSON: {error}", hint=_NEW) from error
+        raise wrong(str(path), f"is not JSON: {error}") from error
     if not isinstance(data, dict) or _MARK not in data:
-        raise PrecisionPolicyError(
-            f'{path} is no precision policy: expected an object with the key "{_MARK}"', hint=_NEW
-        )
+        raise wrong(str(path), f'is no precision policy: expected an object with the key "{_MARK}"')
     version = data.pop(_MARK)
     if version != VERSION:
-        raise PrecisionPolicyError(
-            f"{path} is a precision policy of version {version!r}, expected {VERSION}", hint=_NEW
-        )
-    known = [field.name for field in fields(PrecisionPolicy)]
-    for key in data:
-        if key not in known:
-            raise PrecisionPolicyError(
-                f'{path}: unknown key "{key}"{did_you_mean(key, known)}', hint=_NEW
-            )
-    for key in known:
-        if key not in data or not _fits(key, data[key]):
-            seen = repr(data[key]) if key in data else "nothing"
-            raise PrecisionPolicyError(
-                f'{path}: seen {seen} at "{key}", expected {_EXPECTED[key][1]}', hint=_NEW
-            )
-    return PrecisionPolicy(**{**data, "float32_tensors": tuple(data["float32_tensors"])})
+        what = f"is a precision policy of version {version!r}, expected {VERSION}"
+        raise wrong(str(path), what)
+    policy: PrecisionPolicy = RecordReader(wrong).read(PrecisionPolicy, data, str(path))
+    tensors = policy.float32_tensors
+    if len(set(tensors)) < len(tensors) or not all(tensors):
+        raise wrong(f"{path}: float32_tensors", f"is {list(tensors)}, expected names, each once")
+    for key in ("tolerance", "error_before", "error_after"):
+        if (value := getattr(policy, key) or 0.0) < 0:
+            raise wrong(f"{path}: {key}", f"is {value:g}, expected 0 or more")
+    return policy
 
 
 def check_policy(
@@ -91,34 +83,3 @@ def check_policy(
             hint=f"adrenoc check-accuracy {quote_word(model)} --preset {preset} "
             f"-o {quote_word(path)}",
         )
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value)) and len(set(value)) == len(value)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and value >= 0
-
-
-def _is_error(value: Any) -> bool:
-    return value is None or _is_number(value)
-
-
-_EXPECTED = {
-    "model_file": (_is_text, "the name of a model file"),
-    "model_sha256": (_is_text, "the SHA-256 of a model"),
-    "preset": (_is_text, "the name of a preset"),
-    "tolerance": (_is_number, "a number of 0 or more"),
-    "float32_tensors": (_is_names, "a list of names, each once"),
-    "error_before": (_is_error, "a number of 0 or more, or null"),
-    "error_after": (_is_error, "a number of 0 or more, or null"),
-}
-
-
-def _fits(key: str, value: Any) -> bool:
-    return _EXPECTED[key][0](value)

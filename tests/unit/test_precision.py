@@ -255,14 +255,14 @@ def test_a_policy_comes_back(tmp_path):
     ("key", "value", "said"),
     [
         ("adrenoc_precision_policy", 2, "of version 2, expected 1"),
-        ("model_sha256", 7, 'seen 7 at "model_sha256", expected the SHA-256'),
-        ("float32_tensors", "conv1", "expected a list of names"),
-        ("float32_tensors", ["a", "a"], "expected a list of names, each once"),
-        ("float32_tensors", [""], "expected a list of names"),
-        ("tolerance", None, "expected a number of 0 or more"),
-        ("tolerance", True, "expected a number of 0 or more"),
-        ("error_after", -1.0, "expected a number of 0 or more, or null"),
-        ("toleranse", 1.0, 'unknown key "toleranse".*tolerance'),
+        ("model_sha256", 7, "model_sha256 is 7, expected text"),
+        ("float32_tensors", "conv1", "expected a list"),
+        ("float32_tensors", ["a", "a"], "expected names, each once"),
+        ("float32_tensors", [""], "expected names, each once"),
+        ("tolerance", None, "expected a finite number"),
+        ("tolerance", True, "expected a finite number"),
+        ("error_after", -1.0, "expected 0 or more"),
+        ("toleranse", 1.0, "unknown key `toleranse`.*tolerance"),
     ],
 )
 def test_a_damaged_policy_is_refused(tmp_path, key, value, said):
@@ -280,7 +280,7 @@ def test_a_damaged_policy_is_refused(tmp_path, key, value, said):
         ('{"adrenoc_precision_policy": 1, "pre', "is not JSON"),
         ("[1]", "is no precision policy"),
         ('{"preset": "mixed"}', "is no precision policy"),
-        ('{"adrenoc_precision_policy": 1}', 'seen nothing at "model_file"'),
+        ('{"adrenoc_precision_policy": 1}', "lacks the key `model_file`"),
     ],
 )
 def test_what_is_no_policy_is_refused(tmp_path, text, said):
