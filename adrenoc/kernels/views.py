@@ -23,6 +23,7 @@ import numpy as np
 from adrenoc.base.tvmapi import (
     Expr,
     const_int,
+    dtype_of,
     floordiv,
     floormod,
     iconst,
@@ -263,5 +264,6 @@ def bind_extents(variables: Sequence[Expr], extents: Sequence[int]) -> Any:
     """Return an analyzer of indices that knows each variable from zero up to its extent."""
     analyzer = sym.Analyzer()
     for var, extent in zip(variables, extents, strict=True):
-        analyzer.bind(var, tvm.ir.Range(0, extent))
+        first, end = (tirx.const(number, dtype_of(var)) for number in (0, extent))
+        analyzer.bind(var, tvm.ir.Range(first, end))
     return analyzer

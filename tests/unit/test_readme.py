@@ -160,7 +160,7 @@ def test_named_files_exist(name):
 def test_stages_are_those_of_the_table():
     """Read as text: the table itself cannot be imported without TVM."""
     source = (ROOT / "adrenoc" / "compile" / "pipeline.py").read_text(encoding="utf-8")
-    row = r"^    (?:Stage|graph_stage|placed_stage)\(\s+(?:name=)?\"(\w+)\""
+    row = r"^    (?:Stage|graph_stage|placed_stage)\(\s*(?:name=)?\"(\w+)\""
     stages = re.findall(row, source, re.M)
     assert stages
     shown = re.findall(r"^\| (\w+) \| [^|]+ \| `", PAGES["docs/explanation/pipeline.md"], re.M)

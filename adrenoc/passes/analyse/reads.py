@@ -22,10 +22,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adrenoc.base.tvmapi import IF_THEN_ELSE, BufferLoad, Expr, const_int, dtype_of, sym, tirx, tvm
+from adrenoc.base.tvmapi import IF_THEN_ELSE, BufferLoad, Expr, const_int, dtype_of, tirx, tvm
 from adrenoc.ir.graph import Body, Graph, Node
 from adrenoc.ir.layout import Layout, Memory, agree
 from adrenoc.kernels.body_cost import loads_of, parts_of_kind
+from adrenoc.kernels.views import bind_extents
 
 
 def reads_elementwise(body: Body, name: str, graph: Graph) -> bool:
@@ -211,12 +212,8 @@ def _run_of(
 
 def _analyzer(body: Body, shape: tuple[int, ...]) -> Any:
     """It knows the axes that have one element only."""
-    analyzer = sym.Analyzer()
-    for var, extent in zip(body.axes, shape, strict=True):
-        if extent == 1:
-            zero = tirx.const(0, str(var.ty))
-            analyzer.bind(var, tvm.ir.Range(zero, zero + 1))
-    return analyzer
+    alone = [axis for axis, extent in zip(body.axes, shape, strict=True) if extent == 1]
+    return bind_extents(alone, [1] * len(alone))
 
 
 def _read_bound(condition: Any, body: Body) -> tuple[int, int] | None:

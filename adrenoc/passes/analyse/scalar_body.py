@@ -8,17 +8,18 @@ are: loads of tensors and variables of axes.  Shared parts are computed once, an
 take no deep stack.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm_ffi.structural import structural_equal, structural_map
 
-from adrenoc.base.tvmapi import IF_THEN_ELSE, Call, Expr, dtype_of, sym, tirx, tvm
+from adrenoc.base.tvmapi import IF_THEN_ELSE, Call, Expr, dtype_of, tirx, tvm
 from adrenoc.ir.graph import Body, find_loaded_buffers
 from adrenoc.kernels.body_cost import operands_of
 from adrenoc.kernels.families.shared.operator import NotKnownError
+from adrenoc.kernels.views import bind_extents
 
 
 class NotScalarError(Exception):
@@ -82,7 +83,7 @@ def _read(block: Any) -> ScalarBlock:
         if any(extents[v] != 1 for v in free):
             raise NotScalarError(f"block {block.name_hint} stores one element many times")
         value = substitute(value, {v: tirx.const(0, "int64") for v in free})
-    value = _simplify_indices(value, [*zip(axes, map(int, store.buffer.shape), strict=True)])
+    value = simplify_indices(value, axes, [*map(int, store.buffer.shape)])
     init = block.init.value if block.init is not None else None
     return ScalarBlock(
         target=store.buffer,
@@ -96,12 +97,10 @@ def _read(block: Any) -> ScalarBlock:
     )
 
 
-def _simplify_indices(value: Expr, axes: list[tuple[Expr, int]]) -> Expr:
-    """Return the expression with its load indices simplified, knowing how far each axis runs.  A
+def simplify_indices(value: Expr, axes: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """Return the expression with its load indices simplified, its axes running over this shape.  A
     reshape that only adds or drops axes of extent one is then seen to keep every index."""
-    analyzer = sym.Analyzer()
-    for axis, extent in axes:
-        analyzer.bind(axis, tvm.ir.Range(tirx.const(0, "int64"), tirx.const(extent, "int64")))
+    analyzer = bind_extents(axes, shape)
 
     def simplify(load: Any) -> Any:
         return tirx.BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from tvm_ffi.structural import structural_map
 
 from adrenoc.base.tvmapi import (
     BufferLoad,
@@ -43,7 +42,7 @@ from adrenoc.kernels.families.operators import can, gives
 from adrenoc.kernels.families.shared.operator import Fusion, NotKnownError, Numbers
 from adrenoc.kernels.views import bind_extents
 from adrenoc.passes.analyse.reads import is_identity, mentions
-from adrenoc.passes.analyse.scalar_body import evaluate, substitute
+from adrenoc.passes.analyse.scalar_body import evaluate, simplify_indices, substitute
 from adrenoc.passes.context import Context
 from adrenoc.passes.fuse.fuse_maps import inline
 from adrenoc.target.target import Limits
@@ -84,7 +83,7 @@ def movement_of(graph: Graph, body: Body, shape: tuple[int, ...]) -> Movement:
         bare, times = split_factor(producer.body)
         if bare is None or len(bare.sources) != 1:
             break
-        body, factor = simplify_indices(inline(body, name, bare), shape), factor * times
+        body, factor = simplify_body(inline(body, name, bare), shape), factor * times
         if not isinstance(body.value, tvm.ir.TensorLoad):
             break
     return best
@@ -120,9 +119,8 @@ def _channel(body: Body, shape: Sequence[int], source_shape: Sequence[int]) -> i
     if channels % LANES:
         return None
     block, lane = Var("block", "int32"), Var("lane", "int32")
-    analyzer = bind_extents(body.axes[:-1], shape[:-1])
-    analyzer.bind(block, tvm.ir.Range(0, channels // LANES))
-    analyzer.bind(lane, tvm.ir.Range(0, LANES))
+    extents = (*shape[:-1], channels // LANES, LANES)
+    analyzer = bind_extents((*body.axes[:-1], block, lane), extents)
     index = analyzer.simplify(substitute(indices[axis], {last: block * iconst(LANES) + lane}))
     first = analyzer.simplify(index - lane)
     whole = const_int(analyzer.simplify(floormod(first, LANES))) == 0
@@ -190,14 +188,9 @@ def _goes_back(body: Body, axes: tuple[tuple[int, ...], ...], source: Sequence[i
     )
 
 
-def simplify_indices(body: Body, shape: Sequence[int]) -> Body:
+def simplify_body(body: Body, shape: Sequence[int]) -> Body:
     """Return the body with its indices simplified, its axes running over this shape."""
-    analyzer = bind_extents(body.axes, shape)
-
-    def simplify(load: Any) -> Any:
-        return BufferLoad(load.source, [analyzer.simplify(i) for i in load.indices])
-
-    return replace(body, value=structural_map(body.value, (tvm.ir.TensorLoad, simplify)))
+    return replace(body, value=simplify_indices(body.value, body.axes, shape))
 
 
 MAX_VALUE_BLOCKS = 64
@@ -319,7 +312,7 @@ class _Finder:
         shape = self._graph.tensors[node.output].shape
         if len(node.body.value.indices) != len(shape) or len(shape) < 2:
             return False
-        load: BufferLoad = simplify_indices(node.body, shape).value
+        load: BufferLoad = simplify_body(node.body, shape).value
         axes = [*node.body.axes[:-2], node.body.axes[-1], node.body.axes[-2]]
         return is_identity(load.indices, axes, [*shape[:-2], shape[-1], shape[-2]])
 
@@ -350,7 +343,7 @@ class _Finder:
             raise _NoAttentionError("the scores are also read elsewhere")
         if self._graph.tensors[product.output].shape != shape:
             raise _NoAttentionError("the scores change their shape before the softmax")
-        body = simplify_indices(body, shape)
+        body = simplify_body(body, shape)
         buffers = [b for b, n in body.sources.items() if n == product.output]
         for load in loads_of(body.value):
             is_score = any(load.source.same_as(b) for b in buffers)
