@@ -40,7 +40,7 @@ def one(op: str, *constants: np.ndarray, shape: tuple[int, ...] = (2, 3), **attr
 
 
 def cropped() -> onnx.ModelProto:
-    nodes = [node("CenterCropPad", ["x", "c"], ["y"], axes=[0, 1])]
+    nodes = "y = CenterCropPad <axes = [0, 1]>(x, c)"
     constants = {"c": np.array([10 - 2**63, 0])}
     return graph(nodes, {"x": (20, 8, 3)}, ["y"], constants, opset=18)
 
@@ -78,28 +78,20 @@ def referring() -> onnx.ModelProto:
 
 
 def short_branch() -> onnx.ModelProto:
-    inner = helper.make_graph(
-        [node("Constant", [], ["v"], value=onnx.numpy_helper.from_array(ROW))], "branch", [], []
-    )
-    chosen = node("If", ["c"], ["y"], name="last", then_branch=inner, else_branch=inner)
-    return graph([chosen], {"x": (2, 3)}, ["y"], {"c": np.array(True)})
+    inner = "b () => () { v = Constant <value_float = 0.0>() }"
+    nodes = f"[last] y = If <then_branch = {inner}, else_branch = {inner}>(c)"
+    return graph(nodes, {"x": (2, 3)}, ["y"], {"c": np.array(True)})
 
 
 def scanning(*, takes: int = 2, gives: int = 2, x: int = 3, **attrs: object) -> onnx.ModelProto:
     """A Scan over the rows of two tensors: y is the running sum of x, z holds those of u."""
-    value = helper.make_tensor_value_info
-    names = ["state", "row", "other"][: takes + 1]
-    inner = [node("Add", ["state", "row"], ["sum"]), node("Identity", ["row"], ["out"])]
-    body = helper.make_graph(
-        inner,
-        "body",
-        [value(n, onnx.TensorProto.FLOAT, (2,)) for n in names],
-        [value(n, onnx.TensorProto.FLOAT, (2,)) for n in ("sum", "out")[:gives]],
-    )
-    attrs = {"num_scan_inputs": 2, **attrs}
-    scan = node("Scan", ["first", "x", "u"], ["y", "z"], name="last", body=body, **attrs)
+    given = ", ".join(f"float[2] {name}" for name in ("state", "row", "other")[: takes + 1])
+    made = ", ".join(f"float[2] {name}" for name in ("sum", "out")[:gives])
+    how = ", ".join(f"{name} = {v}" for name, v in {"num_scan_inputs": 2, **attrs}.items())
+    nodes = f"""[last] y, z = Scan <body = b ({given}) => ({made})
+                {{ sum = Add(state, row) out = Identity(row) }}, {how}>(first, x, u)"""
     held = {"first": np.zeros(2, np.float32), "u": np.zeros((3, 2), np.float32)}
-    return graph([scan], {"x": (x, 2)}, ["y", "z"], held)
+    return graph(nodes, {"x": (x, 2)}, ["y", "z"], held)
 
 
 def batched() -> onnx.ModelProto:
@@ -118,68 +110,39 @@ def batched() -> onnx.ModelProto:
 
 
 def boxes() -> onnx.ModelProto:
-    nodes = [node("NonMaxSuppression", ["x", "scores", "most"], ["y"], name="last")]
+    nodes = "[last] y = NonMaxSuppression(x, scores, most)"
     held = {"scores": np.ones((1, 1, 6), np.float32), "most": np.array([3])}
     return graph(nodes, {"x": (6, 4, 1)}, ["y"], held)
 
 
 def joined(*, takes: int = 0) -> onnx.ModelProto:
     """An If whose branches have inputs, which nothing gives them."""
-    value = helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, (1, 3))
-    made = [node("Neg", ["x"], ["n"])]
-    output = helper.make_tensor_value_info("n", onnx.TensorProto.FLOAT, (1, 3))
-    inner = helper.make_graph(made, "branch", [value] * takes, [output])
-    chosen = node("If", ["c"], ["y"], name="last", then_branch=inner, else_branch=inner)
-    return graph([chosen], {"x": (1, 3)}, ["y"], {"c": np.array(True)})
+    inner = f"b ({'float[1, 3] v' * takes}) => (float[1, 3] n) {{ n = Neg(x) }}"
+    nodes = f"[last] y = If <then_branch = {inner}, else_branch = {inner}>(c)"
+    return graph(nodes, {"x": (1, 3)}, ["y"], {"c": np.array(True)})
 
 
 def looping(*, takes: int) -> onnx.ModelProto:
     """A Loop of three steps whose body has other inputs than the loop gives it."""
-    value, float_, bool_ = helper.make_tensor_value_info, onnx.TensorProto.FLOAT, 9
-    given = [
-        value("i", onnx.TensorProto.INT64, ()),
-        value("go", bool_, ()),
-        value("v", float_, (3,)),
-    ]
-    made = [node("Identity", ["go"], ["on"]), node("Neg", ["v"], ["w"])]
-    if takes < len(given):
-        made[1] = node("Neg", ["x"], ["w"])
-    body = helper.make_graph(
-        made, "body", given[:takes], [value("on", bool_, ()), value("w", float_, (3,))]
-    )
-    loop = node("Loop", ["count", "", "x"], ["y"], name="last", body=body)
-    return graph([loop], {"x": (3,)}, ["y"], {"count": np.array(3)})
+    given = ("int64 i", "bool go", "float[3] v")[:takes]
+    nodes = f"""[last] y = Loop <body = b ({", ".join(given)}) => (bool on, float[3] w)
+                {{ on = Identity(go) w = Neg({"v" if takes == 3 else "x"}) }}>(count, "", x)"""
+    return graph(nodes, {"x": (3,)}, ["y"], {"count": np.array(3)})
 
 
 def without_number(name: str, instead: float | None = None) -> onnx.ModelProto:
     """Control flow and counts whose constant `name` holds nothing, or another number."""
-    value = helper.make_tensor_value_info
-    held: dict[str, np.ndarray] = {
-        "steps": np.array(3),
-        "go": np.array(True),
-        "taken": np.array(True),
-        "from": np.array(0, np.float32),
-        "to": np.array(3, np.float32),
-        "hop": np.array(4),
-        "many": np.array([2]),
-    }
+    held = {"steps": np.array(3), "go": np.array(True), "taken": np.array(True)}
+    held |= {"from": np.float32(0), "to": np.float32(3), "hop": np.array(4), "many": np.array([2])}
     held[name] = np.empty(0, held[name].dtype) if instead is None else np.array(instead)
-    body = helper.make_graph(
-        [node("Identity", ["on"], ["on2"]), node("Neg", ["v"], ["w"])],
-        "body",
-        [value("i", 7, ()), value("on", 9, ()), value("v", 1, (3,))],
-        [value("on2", 9, ()), value("w", 1, (3,))],
-    )
-    branch = helper.make_graph([node("Neg", ["x"], ["n"])], "branch", [], [value("n", 1, (3,))])
-    nodes = [
-        node("Loop", ["steps", "go", "x"], ["looped"], body=body),
-        node("If", ["taken"], ["chosen"], then_branch=branch, else_branch=branch),
-        node("Range", ["from", "to", "one"], ["range"]),
-        node("Add", ["x", "range"], ["added"]),
-        node("STFT", ["wave", "hop", "", "frame"], ["parts"]),
-        node("NonMaxSuppression", ["boxes", "scores", "many"], ["kept"]),
-    ]
-    held |= {"one": np.array(1, np.float32), "frame": np.array(8)}
+    branch = "b () => (float[3] n) { n = Neg(x) }"
+    nodes = f"""
+        looped = Loop <body = b (int64 i, bool on, float[3] v) => (bool on2, float[3] w)
+            {{ on2 = Identity(on) w = Neg(v) }}>(steps, go, x)
+        chosen = If <then_branch = {branch}, else_branch = {branch}>(taken)
+        range = Range(from, to, one) added = Add(x, range) parts = STFT(wave, hop, "", frame)
+        kept = NonMaxSuppression(boxes, scores, many)"""
+    held |= {"one": np.float32(1), "frame": np.array(8)}
     inputs = {"x": (3,), "wave": (1, 32, 1), "boxes": (1, 4, 4), "scores": (1, 1, 4)}
     return graph(nodes, inputs, ["looped", "chosen", "added", "parts", "kept"], held)
 

@@ -20,25 +20,21 @@ from tests.stock_tvm import run_on_cpu
 node = helper.make_node
 
 
-def branch(*nodes: onnx.NodeProto) -> onnx.GraphProto:
-    (name,) = nodes[-1].output
-    return helper.make_graph(list(nodes), "branch", [], [onnx.ValueInfoProto(name=name)])
+def chosen(taken: str, other: str, result: str = "y", by: str = "c") -> str:
+    """The text of an If of two branches, whose results are `r`."""
+    one, two = (f"b () => (r) {{ {nodes} }}" for nodes in (taken, other))
+    return f"{result} = If <then_branch = {one}, else_branch = {two}>({by})"
 
 
 @pytest.mark.parametrize("offset", [-100.0, 100.0])
 def test_if_on_data_selects(tmp_path, offset):
     """The branch that is not taken would give infinities; none of them may be seen."""
-    inner = branch(*parse_nodes("l = Log(zero) r = Mul(l, x)"))
-    nested = branch(node("If", ["c"], ["n"], then_branch=inner, else_branch=inner))
-    taken, other = branch(node("Neg", ["a"], ["r"])), nested
+    inner = "l = Log(zero) r = Mul(l, x)"
+    taken, other = "r = Neg(a)", chosen(inner, inner, "r")
     if offset < 0:
         taken, other = other, taken
-    nodes = [
-        *parse_nodes(
-            "t = ReduceSum <keepdims = 0>(x) u = Add(t, offset) c = Greater(u, zero) a = Relu(x)"
-        ),
-        node("If", ["c"], ["y"], then_branch=taken, else_branch=other),
-    ]
+    nodes = f"""t = ReduceSum <keepdims = 0>(x) u = Add(t, offset) c = Greater(u, zero)
+                a = Relu(x) {chosen(taken, other)}"""
     constants = {"zero": np.float32(0), "offset": np.float32(offset)}
     imported, _ = check(write(graph(nodes, {"x": (2, 3)}, ["y"], constants), tmp_path))
     both = "computed both branches of an If, then selected"
@@ -47,11 +43,8 @@ def test_if_on_data_selects(tmp_path, offset):
 
 def test_a_branch_that_only_asks_for_the_shape_of_an_outer_tensor(tmp_path):
     """onnx's own inference of such an If ends the process: it is not told the tensor's type."""
-    eye, negative = branch(node("EyeLike", ["x"], ["r"], k=1)), branch(node("Neg", ["x"], ["r"]))
-    nodes = [
-        *parse_nodes("m = ReduceMax <keepdims = 0>(x) c = Greater(m, zero)"),
-        node("If", ["c"], ["y"], then_branch=eye, else_branch=negative),
-    ]
+    branches = chosen("r = EyeLike <k = 1>(x)", "r = Neg(x)")
+    nodes = f"m = ReduceMax <keepdims = 0>(x) c = Greater(m, zero) {branches}"
     check(write(graph(nodes, {"x": (3, 4)}, ["y"], {"zero": np.float32(0)}), tmp_path))
 
 
@@ -111,12 +104,11 @@ def test_old_opset_is_converted(tmp_path):
 
 
 def test_nodes_out_of_order_are_sorted(tmp_path):
-    inner = branch(node("Add", ["b", "p"], ["r"]))
-    inner.node.append(node("Abs", ["x"], ["p"]))
-    nodes = [
-        node("If", ["c"], ["y"], then_branch=inner, else_branch=inner),
-        *parse_nodes("c = Cast <to = 9>(t) t = ReduceSum <keepdims = 0>(b) b = Relu(a) a = Neg(x)"),
-    ]
+    inner = "r = Add(b, p) p = Abs(x)"
+    nodes = (
+        f"{chosen(inner, inner)} c = Cast <to = 9>(t) t = ReduceSum <keepdims = 0>(b) "
+        "b = Relu(a) a = Neg(x)"
+    )
     x = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
     found, taken = _made(graph(nodes, {"x": (2, 3)}, ["y"]), tmp_path, x)
     np.testing.assert_array_equal(found, np.maximum(-x, 0) + np.abs(x))
@@ -124,13 +116,10 @@ def test_nodes_out_of_order_are_sorted(tmp_path):
 
 
 def test_function_with_a_branch_that_reads_its_attribute(tmp_path):
-    leaky = node("LeakyRelu", ["v"], ["r"])
-    leaky.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
-    inner = branch(leaky)
-    body = [
-        *parse_nodes("t = ReduceSum <keepdims = 0>(v) c = Cast <to = 9>(t)"),
-        node("If", ["c"], ["w"], then_branch=inner, else_branch=inner),
-    ]
+    inner = "r = LeakyRelu <alpha: float = @slope>(v)"
+    body = parse_nodes(
+        f"t = ReduceSum <keepdims = 0>(v) c = Cast <to = 9>(t) {chosen(inner, inner, 'w')}"
+    )
     opset = [helper.make_opsetid("", 17)]
     function = helper.make_function("own", "Bent", ["v"], ["w"], body, opset, ["slope"])
     nodes = "y = own.Bent <slope = 0.25>(x)"
@@ -169,35 +158,21 @@ def test_functions_whose_operators_meant_something_else_are_refused(tmp_path):
 value = helper.make_tensor_value_info
 
 
-def cell(*, go: str = "go", rows: int = 4) -> onnx.GraphProto:
-    """A step of a recurrence as scripts write it: a row of 'x' and the state before."""
-    nodes = [
-        *parse_nodes(
-            "row = Gather <axis = 0>(x, i) held = MatMul(s, w) sum = Add(row, held) "
-            "after = Tanh(sum) y_i = Identity(after) most = ReduceMax <keepdims = 0>(after) "
-            "small = Less(most, bound)"
-        ),
-        node("Identity", [go], ["on"]),
-    ]
-    ends = [value("i", TensorProto.INT64, ()), value("go", TensorProto.BOOL, ())]
-    results = [value("on", TensorProto.BOOL, ())]
-    results += [value(name, TensorProto.FLOAT, (1, rows)) for name in ("after", "y_i")]
-    return helper.make_graph(
-        nodes, "body", [*ends, value("s", TensorProto.FLOAT, (1, rows))], results
-    )
-
-
 def looped(steps: int | None, *, go: str = "go", held: int = 6) -> onnx.ModelProto:
-    """A Loop of `steps` steps over 'x' of `held` rows, by an input 'n' where None."""
-    constants = {
-        "w": np.eye(4, dtype=np.float32) / 2,
-        "s0": np.zeros((1, 4), np.float32),
-        "bound": np.array(0.5, np.float32),
-    }
+    """A Loop of `steps` steps over 'x' of `held` rows, by an input 'n' where None.
+
+    A step is one of a recurrence as scripts write it: a row of 'x' and the state before.
+    """
+    constants = {"w": np.eye(4, dtype=np.float32) / 2, "s0": np.zeros((1, 4), np.float32)}
+    constants["bound"] = np.array(0.5, np.float32)
     if steps is not None:
         constants["n"] = np.array(steps, np.int64)
-    loop = node("Loop", ["n", "", "s0"], ["last", "all"], body=cell(go=go))
-    model = graph([loop], {"x": (held, 1, 4)}, ["last", "all"], constants)
+    nodes = f"""last, all = Loop <body = b (int64 i, bool go, float[1, 4] s)
+                => (bool on, float[1, 4] after, float[1, 4] y_i) {{
+                    row = Gather <axis = 0>(x, i) held = MatMul(s, w) sum = Add(row, held)
+                    after = Tanh(sum) y_i = Identity(after) most = ReduceMax <keepdims = 0>(after)
+                    small = Less(most, bound) on = Identity({go}) }}>(n, "", s0)"""
+    model = graph(nodes, {"x": (held, 1, 4)}, ["last", "all"], constants)
     if steps is None:
         model.graph.input.append(value("n", TensorProto.INT64, ()))
     return model
@@ -268,25 +243,12 @@ def number(value: int) -> np.ndarray:
 
 def test_results_of_a_loop_are_joined(tmp_path):
     """As torch exports an EmbeddingBag, and what appends to a list."""
-    rows = helper.make_tensor_sequence_value_info
-    body = helper.make_graph(
-        parse_nodes(
-            "row = Gather <axis = 0>(x, i) e = Exp(row) longer = SequenceInsert(held, e) "
-            "on = Identity(go)"
-        ),
-        "body",
-        [
-            value("i", TensorProto.INT64, ()),
-            value("go", TensorProto.BOOL, ()),
-            rows("held", TensorProto.FLOAT, None),
-        ],
-        [value("on", TensorProto.BOOL, ()), rows("longer", TensorProto.FLOAT, None)],
-    )
-    nodes = [
-        node("SequenceEmpty", [], ["none"]),
-        node("Loop", ["three", "", "none"], ["all"], body=body),
-        node("ConcatFromSequence", ["all"], ["y"], axis=0, new_axis=1),
-    ]
+    nodes = """none = SequenceEmpty()
+               all = Loop <body = b (int64 i, bool go, seq(float[]) held)
+               => (bool on, seq(float[]) longer) {
+                   row = Gather <axis = 0>(x, i) e = Exp(row) longer = SequenceInsert(held, e)
+                   on = Identity(go) }>(three, "", none)
+               y = ConcatFromSequence <axis = 0, new_axis = 1>(all)"""
     path = write(graph(nodes, {"x": (3, 4)}, ["y"], {"three": number(3)}), tmp_path)
     _, module = check(path)
     assert operators(module)["exp"] == 3
@@ -321,14 +283,6 @@ def test_sequence(name, tmp_path):
     check(write(graph(nodes, {"x": (3, 5)}, ["y"], constants), tmp_path))
 
 
-_OF_A_MAP = helper.make_graph(
-    [node("Relu", ["e"], ["r"])],
-    "body",
-    [value("e", TensorProto.FLOAT, (5,))],
-    [value("r", TensorProto.FLOAT, (5,))],
-)
-
-
 @pytest.mark.parametrize(
     ("operator", "nodes"),
     [
@@ -341,11 +295,8 @@ _OF_A_MAP = helper.make_graph(
         # onnx's own definition of it ends the process where it is given no types.
         (
             "SequenceMap",
-            [
-                node("SplitToSequence", ["x"], ["s"], keepdims=0),
-                node("SequenceMap", ["s"], ["t"], body=_OF_A_MAP),
-                node("ConcatFromSequence", ["t"], ["y"], axis=0),
-            ],
+            "s = SplitToSequence <keepdims = 0>(x) t = SequenceMap <body = b (float[5] e) "
+            "=> (float[5] r) { r = Relu(e) }>(s) y = ConcatFromSequence <axis = 0>(t)",
         ),
     ],
     ids=["a position that is data", "an output", "a map"],

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from adrenoc.base.errors import AdrenocError, ModelFormatError
@@ -14,7 +14,7 @@ from adrenoc.base.host import memory as host_memory
 from adrenoc.importers import import_model
 from adrenoc.importers.onnx import fold, infer
 from tests.ir.planning import check, operators
-from tests.models import graph, write
+from tests.models import graph, parse_nodes, write
 
 node = helper.make_node
 ONES = np.linspace(0.5, 1.5, 12, dtype=np.float32).reshape(3, 4)
@@ -43,21 +43,21 @@ def test_gathered_constants_fold(tmp_path, data, index):
 
 
 FOLDED = {
-    "Mul": node("Mul", ["c", "c"], ["k"]),
-    "Transpose": node("Transpose", ["d"], ["k"], perm=[1, 0]),
-    "Erf": node("Erf", ["c"], ["k"]),
-    "Softmax": node("Softmax", ["c"], ["k"], axis=1),
-    "Gather": node("Gather", ["c", "i"], ["k"], axis=1),
-    "GatherElements": node("GatherElements", ["c", "e"], ["k"], axis=1),
-    "Where": node("Where", ["b", "c", "c"], ["k"]),
-    "CumSum": node("CumSum", ["c", "z"], ["k"]),
-    "ReduceMax": node("ReduceMax", ["c"], ["k"], axes=[1], keepdims=1),
-    "Pad": node("Pad", ["c", "p"], ["k"]),
-    "Tile": node("Tile", ["c", "t"], ["k"]),
-    "Expand": node("Expand", ["c", "s"], ["k"]),
-    "Trilu": node("Trilu", ["c"], ["k"]),
-    "ScatterElements": node("ScatterElements", ["c", "e", "c"], ["k"], axis=1),
-    "MatMul": node("MatMul", ["c", "d"], ["m"]),
+    "Mul": "k = Mul(c, c)",
+    "Transpose": "k = Transpose <perm = [1, 0]>(d)",
+    "Erf": "k = Erf(c)",
+    "Softmax": "k = Softmax <axis = 1>(c)",
+    "Gather": "k = Gather <axis = 1>(c, i)",
+    "GatherElements": "k = GatherElements <axis = 1>(c, e)",
+    "Where": "k = Where(b, c, c)",
+    "CumSum": "k = CumSum(c, z)",
+    "ReduceMax": "k = ReduceMax <axes = [1], keepdims = 1>(c)",
+    "Pad": "k = Pad(c, p)",
+    "Tile": "k = Tile(c, t)",
+    "Expand": "k = Expand(c, s)",
+    "Trilu": "k = Trilu(c)",
+    "ScatterElements": "k = ScatterElements <axis = 1>(c, e, c)",
+    "MatMul": "k = MatMul(c, d)",
 }
 OPERANDS = {
     "c": ONES,
@@ -73,10 +73,9 @@ OPERANDS = {
 
 
 def folded(op: str) -> onnx.ModelProto:
-    made = FOLDED[op]
-    nodes = [made, node("Add" if op != "MatMul" else "MatMul", ["x", made.output[0]], ["y"])]
+    nodes = parse_nodes(f"{FOLDED[op]} y = {'Add' if op != 'MatMul' else 'MatMul'}(x, k)")
     shape = (3, 4) if op != "MatMul" else (2, 3)
-    return graph(nodes, {"x": shape}, ["y"], {name: OPERANDS[name] for name in made.input})
+    return graph(nodes, {"x": shape}, ["y"], {name: OPERANDS[name] for name in nodes[0].input})
 
 
 def fails(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
@@ -143,15 +142,13 @@ def test_inference_that_fails_is_no_fault_of_the_model(tmp_path, monkeypatch):
 
 def described(*shapes: tuple[int, int], weights: bool = True) -> onnx.ModelProto:
     """Products with matrices that are filled with one number, each by a vector of their rows."""
-    nodes, constants = [], {}
-    inputs = {}
+    nodes, constants, inputs = "", {}, {}
+    op = "Gemm" if weights else "Add"
     for number, shape in enumerate(shapes):
         constants[f"s{number}"] = np.array(shape)
-        fill = helper.make_tensor("v", TensorProto.FLOAT, [1], [0.02])
-        nodes.append(node("ConstantOfShape", [f"s{number}"], [f"w{number}"], value=fill))
+        nodes += f"w{number} = ConstantOfShape <value = float[1] {{0.02}}>(s{number}) "
+        nodes += f"y{number} = {op}(x{number}, w{number}) "
         inputs[f"x{number}"] = (1, shape[0]) if weights else (1, 1)
-        op = "Gemm" if weights else "Add"
-        nodes.append(node(op, [f"x{number}", f"w{number}"], [f"y{number}"]))
     return graph(nodes, inputs, [f"y{n}" for n in range(len(shapes))], constants)
 
 

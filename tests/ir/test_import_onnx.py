@@ -226,8 +226,8 @@ def test_shape_arithmetic_leaves_nothing_behind(tmp_path):
 def test_corners_aligned_by_a_fraction_are_named(tmp_path):
     def decided(scale: float) -> list[str]:
         scales = np.array([1, 1, scale, 2], np.float32)
-        attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
-        nodes = [node("Resize", ["x", "", "scales"], ["y"], **attrs)]
+        how = 'mode = "linear", coordinate_transformation_mode = "align_corners"'
+        nodes = f"y = Resize <{how}>(x, , scales)"
         model = graph(nodes, {"x": (1, 2, 5, 4)}, ["y"], {"scales": scales})
         imported = import_model(write(model, tmp_path), shapes={})
         return [d.reason for d in imported.decisions if d.subject == "y"]
@@ -252,13 +252,12 @@ def test_gather_by_indices_that_are_data_stays_within_the_table(tmp_path, capfd)
 
 
 def test_grid_of_doubles_samples_in_the_dtype_of_the_data(tmp_path):
-    def sampled(*between: onnx.NodeProto, grid: str) -> onnx.ModelProto:
-        nodes = [*between, node("GridSample", ["x", grid], ["y"])]
+    def sampled(nodes: str) -> onnx.ModelProto:
         return graph(nodes, {"x": (1, 3, 5, 6), "g": (1, 4, 4, 2)}, ["y"])
 
-    check(write(sampled(grid="g"), tmp_path))
-    cast = node("Cast", ["g"], ["d"], to=onnx.TensorProto.DOUBLE)
-    imported = import_model(write(sampled(cast, grid="d"), tmp_path), shapes={})
+    check(write(sampled("y = GridSample(x, g)"), tmp_path))
+    doubles = sampled("d = Cast <to = 11>(g) y = GridSample(x, d)")
+    imported = import_model(write(doubles, tmp_path), shapes={})
     returned = imported.module["main"].ret_ty
     (result,) = getattr(returned, "fields", (returned,))
     assert str(result.dtype) == imported.outputs[0].dtype == "float32"
@@ -283,15 +282,8 @@ def test_dropout_and_identity_are_passed_through(tmp_path):
 
 
 def test_if_with_constant_condition_is_inlined(tmp_path):
-    def branch(op: str) -> onnx.GraphProto:
-        return helper.make_graph(
-            [node(op, ["x"], ["inner"])], op, [], [onnx.ValueInfoProto(name="inner")]
-        )
-
-    nodes = [
-        node("If", ["yes"], ["z"], then_branch=branch("Relu"), else_branch=branch("Abs")),
-        node("Neg", ["z"], ["y"]),
-    ]
+    nodes = """z = If <then_branch = b () => (inner) { inner = Relu(x) },
+                       else_branch = b () => (inner) { inner = Abs(x) }>(yes) y = Neg(z)"""
     model = graph(nodes, {"x": (1, 4)}, ["y"], {"yes": np.array(True)})
     _, module = check(write(model, tmp_path))
     assert operators(module) == {"nn.relu": 1, "negative": 1}

@@ -194,9 +194,9 @@ def test_a_foreign_operator_is_not_the_standard_one_of_its_name(tmp_path, domain
 @pytest.mark.parametrize(("at", "operator"), [(1, "DequantizeLinear"), (3, "Relu")])
 def test_a_foreign_operator_between_quantised_ones(tmp_path, at, operator):
     nodes = parse_nodes(
-        "d = DequantizeLinear(q, s, z) f = Add(d, d) r = Relu(f) y = QuantizeLinear(r, s, z)"
+        "q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) f = Add(d, d) r = Relu(f) "
+        "y = QuantizeLinear(r, s, z)"
     )
-    nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), *nodes]
     nodes[at].domain = "com.acme"
     held = {"s": np.float32(0.5), "z": np.uint8(0)}
     path = write(graph(nodes, {"x": (4,)}, ["y"], held, domains=["com.acme"]), tmp_path)
@@ -204,13 +204,9 @@ def test_a_foreign_operator_between_quantised_ones(tmp_path, at, operator):
 
 
 def test_if_on_data_with_unlike_branches(tmp_path):
-    one = helper.make_graph([node("Relu", ["x"], ["r"])], "b", [], [onnx.ValueInfoProto(name="r")])
-    sums = [node("ReduceSum", ["x"], ["s"], keepdims=1)]
-    other = helper.make_graph(sums, "b", [], [onnx.ValueInfoProto(name="s")])
-    nodes = [
-        *parse_nodes("t = ReduceSum <keepdims = 0>(x) c = Cast <to = 9>(t)"),
-        node("If", ["c"], ["y"], name="choice", then_branch=one, else_branch=other),
-    ]
+    nodes = """t = ReduceSum <keepdims = 0>(x) c = Cast <to = 9>(t)
+               [choice] y = If <then_branch = b () => (r) { r = Relu(x) },
+                   else_branch = b () => (s) { s = ReduceSum <keepdims = 1>(x) }>(c)"""
     path = write(graph(nodes, {"x": (1, 3)}, ["y"]), tmp_path)
     said = refused(path, errors.UnsupportedOperatorError)
     assert "'choice' (bool []): its condition is known at run time alone" in said

@@ -142,19 +142,17 @@ node = helper.make_node
 
 ROW = np.ones((1, 3), np.float32)
 MANY = ("Concat", "Einsum", "Max", "Mean", "Min", "SequenceConstruct", "Sum")
-BRANCHES = {
-    f"{side}_branch": helper.make_graph(
-        [node(op, operands, ["z"])], side, [], [onnx.ValueInfoProto(name="z")]
-    )
-    for side, op, operands in (("then", "Sum", ["x", ""]), ("else", "Neg", ["x"]))
-}
 NEEDED = {
-    **{op: ([node(op, ["x", "c", ""], ["y"])], 2) for op in MANY},
-    "of an Add": ([node("Add", ["", "x"], ["y"])], 0),
-    "of a Range": ([node("Range", ["c", "", "c"], ["y"])], 1),
-    "of a Conv": ([node("Conv", ["x", "", "c"], ["y"])], 1),
-    "of a Relu": ([node("Relu", [""], ["y"])], 0),
-    "in a branch": ([node("If", ["go"], ["y"], **BRANCHES)], 1),
+    **{op: (f'y = {op}(x, c, "")', 2) for op in MANY},
+    "of an Add": ('y = Add("", x)', 0),
+    "of a Range": ('y = Range(c, "", c)', 1),
+    "of a Conv": ('y = Conv(x, "", c)', 1),
+    "of a Relu": ('y = Relu("")', 0),
+    "in a branch": (
+        'y = If <then_branch = b () => (z) { z = Sum(x, "") }, '
+        "else_branch = b () => (z) { z = Neg(x) }>(go)",
+        1,
+    ),
 }
 
 
@@ -175,7 +173,8 @@ def imported(model: onnx.ModelProto, folder: Path) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("name", NEEDED)
 def test_an_input_that_the_operator_needs_is_named(tmp_path, name):
     """TVM's concatenation of nothing at all ends the process."""
-    nodes, index = NEEDED[name]
+    text, index = NEEDED[name]
+    nodes = parse_nodes(text)
     with pytest.raises(errors.ModelFormatError, match=f"leaves out input {index} ") as raised:
         imported(leaving_out(nodes), tmp_path)
     place = "Sum the node of 'z'" if name == "in a branch" else f"{nodes[0].op_type} the node of"

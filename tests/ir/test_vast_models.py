@@ -17,8 +17,7 @@ from adrenoc.importers.onnx.graph import all_nodes
 from tests.ir.planning import plan_as_user
 from tests.models import graph
 
-node, value = helper.make_node, helper.make_tensor_value_info
-FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+node = helper.make_node
 
 
 def added(nodes: str, **held: np.ndarray) -> onnx.ModelProto:
@@ -57,52 +56,41 @@ def doubled() -> onnx.ModelProto:
 
 def looped(steps: int, size: int) -> onnx.ModelProto:
     """A Loop of so many steps of so many nodes."""
-    inner = [node("Neg", ["v" if i == 0 else f"w{i - 1}"], [f"w{i}"]) for i in range(size)]
-    body = helper.make_graph(
-        [node("Identity", ["go"], ["on"]), *inner],
-        "body",
-        [value("i", INT64, ()), value("go", BOOL, ()), value("v", FLOAT, (3,))],
-        [value("on", BOOL, ()), value(f"w{size - 1}", FLOAT, (3,))],
-    )
-    nodes = [node("Loop", ["n", "", "x"], ["y"], body=body)]
+    inner = " ".join(f"w{i} = Neg(w{i - 1})" for i in range(1, size))
+    nodes = f"""y = Loop <body = b (int64 i, bool go, float[3] v) => (bool on, float[3] w{size - 1})
+                          {{ on = Identity(go) w0 = Neg(v) {inner} }}>(n, "", x)"""
     return graph(nodes, {"x": (3,)}, ["y"], {"n": np.array(steps)})
 
 
 def scanned() -> onnx.ModelProto:
-    inner = [node("Add", ["s", "r"], ["t0"])]
-    inner += [node("Neg", [f"t{i}"], [f"t{i + 1}"]) for i in range(100)]
-    ends = [value(n, FLOAT, (2,)) for n in ("s", "r", "t100")]
-    body = helper.make_graph(inner, "body", ends[:2], ends[2:])
-    nodes = [node("Scan", ["first", "x"], ["y"], body=body, num_scan_inputs=1)]
+    inner = "t0 = Add(s, r) " + " ".join(f"t{i + 1} = Neg(t{i})" for i in range(100))
+    nodes = f"""y = Scan <num_scan_inputs = 1, body = b (float[2] s, float[2] r) => (float[2] t100)
+                          {{ {inner} }}>(first, x)"""
     return graph(nodes, {"x": (1000, 2)}, ["y"], {"first": np.zeros(2, np.float32)})
 
 
 def scanned_rows(rows: int, steps: int, size: int) -> onnx.ModelProto:
     """A Scan of opset 8, whose first axis are rows that each run by themselves."""
-    ends = [value(n, FLOAT, (size,)) for n in ("s", "r", "t")]
-    body = helper.make_graph([node("Add", ["s", "r"], ["t"])], "body", ends[:2], ends[2:])
-    nodes = [node("Scan", ["", "first", "x"], ["y"], body=body, num_scan_inputs=1)]
+    each = f"float[{size}]"
+    nodes = f"""y = Scan <num_scan_inputs = 1, body = b ({each} s, {each} r) => ({each} t)
+                          {{ t = Add(s, r) }}>("", first, x)"""
     held = {"first": np.zeros((rows, size), np.float32)}
     return graph(nodes, {"x": (rows, steps, size)}, ["y"], held, opset=8)
 
 
-def branches(depth: int, source: str) -> list[onnx.NodeProto]:
+def branches(depth: int, source: str, go: str = "go", of: str = "") -> str:
     """An If 'y' by 'go' that holds twice as many with each level, with a Neg of `source` inside."""
-    body, made = [node("Neg", [source], ["y"])], onnx.ValueInfoProto(name="y")
+    nodes = f"y = Neg({source})"
     for _ in range(depth):
-        branch = helper.make_graph(body, "inner", [], [made])
-        body = [node("If", ["go"], ["y"], then_branch=branch, else_branch=branch)]
-    return body
+        inner = f"b () => ({of} y) {{ {nodes} }}"
+        nodes = f"y = If <then_branch = {inner}, else_branch = {inner}>({go})"
+    return nodes
 
 
 def conditions() -> onnx.ModelProto:
     """Nine Ifs in each other, with the same in both branches."""
-    body = helper.make_graph([node("Neg", ["x"], ["y"])], "b", [], [value("y", FLOAT, (3,))])
-    for _ in range(9):
-        chosen = node("If", ["c"], ["y"], then_branch=body, else_branch=body)
-        body = helper.make_graph([chosen], "b", [], [value("y", FLOAT, (3,))])
-    model = graph([body.node[0]], {"x": (3,)}, ["y"])
-    model.graph.input.append(value("c", BOOL, ()))
+    model = graph(branches(9, "x", "c", "float[3]"), {"x": (3,)}, ["y"])
+    model.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, ()))
     return model
 
 
@@ -220,7 +208,7 @@ def test_an_epilogue_does_not_double_without_end(tmp_path):
 
 
 def test_a_concatenation_takes_no_more_operands_than_a_kernel(tmp_path):
-    nodes = [node("Concat", ["x", "z"] * 100, ["y"], axis=1)]
+    nodes = f"y = Concat <axis = 1>({', '.join(['x', 'z'] * 100)})"
     onnx.save(graph(nodes, {"x": (1, 3, 5), "z": (1, 2, 5)}, ["y"]), tmp_path / "model.onnx")
     state = plan_as_user(tmp_path / "model.onnx")
     assert max(len(n.fused) + len(n.inputs) for n in state.graph.nodes) < 64
@@ -229,10 +217,8 @@ def test_a_concatenation_takes_no_more_operands_than_a_kernel(tmp_path):
 
 def test_a_long_sequence_is_stacked_in_groups(tmp_path):
     steps = 130
-    nodes = [
-        node("SequenceConstruct", ["x", "z"] * (steps // 2), ["s"]),
-        node("ConcatFromSequence", ["s"], ["y"], axis=0, new_axis=1),
-    ]
+    nodes = f"""s = SequenceConstruct({", ".join(["x", "z"] * (steps // 2))})
+                y = ConcatFromSequence <axis = 0, new_axis = 1>(s)"""
     onnx.save(graph(nodes, {"x": (2, 3), "z": (2, 3)}, ["y"]), tmp_path / "model.onnx")
     state = plan_as_user(tmp_path / "model.onnx")
     assert max(len(n.inputs) for n in state.graph.nodes) <= 32
@@ -283,17 +269,14 @@ def test_branches_that_hold_each_other_are_counted(tmp_path, monkeypatch):
 
 def looped_branches() -> onnx.ModelProto:
     """Of 30 trips with 63 nodes each, six get to the output; all are copied each time."""
-    ends = [value("i", INT64, ()), value("go", BOOL, ()), value("v", FLOAT, (2,))]
-    results = [value("on", BOOL, ()), value("y", FLOAT, (2,))]
-    inner = [node("Identity", ["go"], ["on"]), *branches(5, "v")]
-    loop = node("Loop", ["n", "", "x"], ["z"], body=helper.make_graph(inner, "b", ends, results))
-    return graph([loop], {"x": (2,)}, ["z"], {"n": np.array(30)})
+    nodes = f"""z = Loop <body = b (int64 i, bool go, float[2] v) => (bool on, float[2] y)
+                          {{ on = Identity(go) {branches(5, "v")} }}>(n, "", x)"""
+    return graph(nodes, {"x": (2,)}, ["z"], {"n": np.array(30)})
 
 
 def scanned_branches() -> onnx.ModelProto:
-    ends, results = [value("v", FLOAT, (2,))], [value("y", FLOAT, (2,))]
-    body = helper.make_graph(branches(5, "v"), "b", ends, results)
-    nodes = [node("Scan", ["x"], ["z"], body=body, num_scan_inputs=1)]
+    nodes = f"""z = Scan <num_scan_inputs = 1, body = b (float[2] v) => (float[2] y)
+                          {{ {branches(5, "v")} }}>(x)"""
     return graph(nodes, {"x": (30, 2)}, ["z"], {"go": np.array(True)})
 
 
