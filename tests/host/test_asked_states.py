@@ -46,11 +46,10 @@ def save(
 
 
 def make_recurrent(path: Path) -> Path:
-    names = ["x", "w", "r", "b", "", "h0"]
     constants = {"w": draw(1, 36, 8), "r": draw(1, 36, 12), "b": draw(1, 72)}
     return save(
         path,
-        [helper.make_node("GRU", names, ["y", "hn"], hidden_size=12)],
+        parse_nodes('y, hn = GRU <hidden_size = 12>(x, w, r, b, "", h0)'),
         {"x": [1, 1, 8], "h0": [1, 1, 12]},
         {"hn": [1, 1, 12], "y": [1, 1, 1, 12]},
         constants,
@@ -170,16 +169,16 @@ def test_a_check_steps_without_being_asked(device, tmp_path):
 def test_rows_that_the_standard_scatters(device, tmp_path):
     """A cache of fixed rows, written at a row that is given, and an attention over those there."""
     rows, heads = 12, {"q": 4, "k": 2, "v": 2}
-    names = {"k": ("past_key", "present_key"), "v": ("past_value", "present_value")}
-    nodes = [
-        helper.make_node("TensorScatter", [past, part, "count_before"], [present], axis=2)
-        for part, (past, present) in names.items()
-    ]
-    given = ["q", "present_key", "present_value", "", "", "", "count_there"]
-    nodes.append(helper.make_node("Attention", given, ["y"]))
+    nodes = parse_nodes(
+        "present_key = TensorScatter <axis = 2>(past_key, k, count_before) "
+        "present_value = TensorScatter <axis = 2>(past_value, v, count_before) "
+        'y = Attention(q, present_key, present_value, "", "", "", count_there)'
+    )
     new: Shapes = {name: [1, count, 1, 8] for name, count in heads.items()}
-    pasts: Shapes = {past: [1, 2, rows, 8] for past, _ in names.values()}
-    presents: Shapes = {present: [1, 2, rows, 8] for _, present in names.values()}
+    pasts, presents = (
+        {f"{when}_{kind}": [1, 2, rows, 8] for kind in ("key", "value")}
+        for when in ("past", "present")
+    )
     counts: Shapes = {"count_before": [1], "count_there": [1]}
     path, bundle = tmp_path / "model.onnx", tmp_path / "model.adrenoc"
     model = save(path, nodes, {**new, **pasts, **counts}, {"y": [1, 4, 1, 8], **presents}, {}, 24)

@@ -13,7 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 import tvm
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from tvm import relax
 
 from adrenoc.base.decision import DecisionLog
@@ -267,22 +267,13 @@ DRAW = np.random.default_rng(2)
 def small(gain: float = 1.0) -> onnx.ModelProto:
     """Weights, attributes of several kinds, an open batch, and an If with branches of their own."""
     weights = (DRAW.standard_normal((4, 3, 3, 3)) * gain).astype(np.float32)
-    sides = [
-        helper.make_graph(
-            [helper.make_node("Mul", ["t", f"by{by}"], [f"s{by}"])],
-            f"b{by}",
-            [],
-            [helper.make_tensor_value_info(f"s{by}", TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(np.float32([by]), f"by{by}")],
-        )
+    two, three = (
+        f"b{by} () => (float[] s{by}) <float[1] by{by} = {{{by}}}> {{ s{by} = Mul(t, by{by}) }}"
         for by in (2, 3)
-    ]
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], auto_pad="NOTSET"),
-        helper.make_node("LeakyRelu", ["c"], ["t"], alpha=0.25),
-        helper.make_node("Greater", ["flag", "zero"], ["more"]),
-        helper.make_node("If", ["more"], ["y"], then_branch=sides[0], else_branch=sides[1]),
-    ]
+    )
+    nodes = f"""c = Conv <pads = [1, 1, 1, 1], auto_pad = "NOTSET">(x, w)
+                t = LeakyRelu <alpha = 0.25>(c) more = Greater(flag, zero)
+                y = If <then_branch = {two}, else_branch = {three}>(more)"""
     constants = {"w": weights, "zero": np.float32(0)}
     return graph(nodes, {"x": ("batch", 3, 8, 8), "flag": ()}, ["y"], constants)
 

@@ -271,17 +271,9 @@ def test_an_if_on_an_input_names_the_option(tmp_path, capfd):
 def test_an_if_on_what_weights_make_is_no_setting(tmp_path, capfd):
     """Large weights lie apart from the file that is read; what many numbers decide is no option."""
 
-    def branch(operator: str) -> onnx.GraphProto:
-        made = [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)]
-        return helper.make_graph(parse_nodes(f"z = {operator}(y)"), operator, [], made)
-
-    sides = {"then_branch": branch("Sin"), "else_branch": branch("NonZero")}
-    nodes = [
-        *parse_nodes(
-            "y = MatMul(x, w) most = ReduceMax <keepdims = 0>(y) is_large = Greater(most, zero)"
-        ),
-        helper.make_node("If", ["is_large"], ["t"], **sides),
-    ]
+    nodes = """y = MatMul(x, w) most = ReduceMax <keepdims = 0>(y) is_large = Greater(most, zero)
+               t = If <then_branch = b () => (float[] z) { z = Sin(y) },
+                       else_branch = b () => (float[] z) { z = NonZero(y) }>(is_large)"""
     weights = DRAW.standard_normal((256, 256)).astype(np.float32)
     assert weights.nbytes > LEAST_BYTES
     held = {"w": weights, "zero": np.float32(0)}

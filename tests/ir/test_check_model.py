@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from adrenoc.base.errors import MemoryLimitError, PolicyError
 from adrenoc.base.reporter import SilentReporter
@@ -44,14 +44,10 @@ def split(monkeypatch) -> None:
 
 def _ladder() -> onnx.ModelProto:
     """A convolution, a part in double for the CPU, and a part on the GPU again."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["conv"], name="/stem/Conv", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["conv"], ["act"], name="/stem/Relu"),
-        helper.make_node("Cast", ["act"], ["wide"], to=TensorProto.DOUBLE),
-        helper.make_node("Exp", ["wide"], ["grown"]),
-        helper.make_node("Cast", ["grown"], ["narrow"], to=TensorProto.FLOAT),
-        helper.make_node("MaxPool", ["narrow"], ["y"], kernel_shape=[2, 2], strides=[2, 2]),
-    ]
+    nodes = """["/stem/Conv"] conv = Conv <pads = [1, 1, 1, 1]>(x, w)
+               ["/stem/Relu"] act = Relu(conv) wide = Cast <to = 11>(act) grown = Exp(wide)
+               narrow = Cast <to = 1>(grown)
+               y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>(narrow)"""
     return graph(nodes, {"x": [1, 3, 8, 8]}, ["y"], {"w": _weights(6, 3, 3, 3)})
 
 

@@ -32,7 +32,7 @@ from adrenoc.importers.tflite.file import read_tflite
 from adrenoc.importers.tflite.stored import serialise
 from tests.host.decoder_bundles import write_decoder
 from tests.ir.planning import run_until
-from tests.models import graph, parse_nodes, write
+from tests.models import graph, write
 
 SMALL = TFLiteDecoder(layers=1, width=32, inner=32, heads=2, kept=1, rows=40, lengths=(4, 8, 32))
 
@@ -314,8 +314,7 @@ def test_states_beside_caches_are_kept_or_told(tmp_path):
     for name, extents in (("conv.0", ["batch_size", 64, 2]), ("other", [1, 64, "n"])):
         for values, kind in ((model.graph.input, "past"), (model.graph.output, "present")):
             values.append(helper.make_tensor_value_info(f"{kind}_{name}", element, extents))
-        node = helper.make_node("Tanh", [f"past_{name}"], [f"present_{name}"])
-        model.graph.node.append(node)
+        model.graph.node.append(helper.make_node("Tanh", [f"past_{name}"], [f"present_{name}"]))
     plan = plan_shapes(write(model, tmp_path), (), (40, "4"), (), accurate=False)
     assert plan.recurrent == (("past_conv.0", "present_conv.0"),)
     assert ("past_conv.0", (1, 64, 2)) in plan.buckets[-1]
@@ -334,14 +333,11 @@ def test_states_that_the_model_lacks_are_refused(tmp_path):
 
 def test_caches_that_grow_otherwise_are_refused(tmp_path):
     """As exporters write it without an operator for it: a concatenation."""
-    nodes = "x = Cast <to = 1>(input_ids) new = Reshape(x, rows) "
-    caches = {
-        "past_key_values.0.key": "present.0.key",
-        "past_key_values.0.value": "present.0.value",
-    }
-    concats = [onnx.helper.make_node("Concat", [p, "new"], [q], axis=2) for p, q in caches.items()]
-    total = onnx.helper.make_node("ReduceSum", ["present.0.key", "last"], ["total"], keepdims=0)
-    made = [*parse_nodes(nodes), *concats, total, *parse_nodes("logits = Unsqueeze(total, last)")]
+    caches = {f"past_key_values.0.{kind}": f"present.0.{kind}" for kind in ("key", "value")}
+    concats = " ".join(f'"{q}" = Concat <axis = 2>("{p}", new)' for p, q in caches.items())
+    made = f"""x = Cast <to = 1>(input_ids) new = Reshape(x, rows) {concats}
+               total = ReduceSum <keepdims = 0>("present.0.key", last)
+               logits = Unsqueeze(total, last)"""
     whole = {"input_ids": ["b", "s"], "attention_mask": ["b", "t"]}
     model = graph(
         made,

@@ -103,9 +103,9 @@ def test_first_boxes_alone(tmp_path):
 def test_indices_that_are_not_zero(tmp_path):
     mask = np.random.default_rng(1).integers(-1, 2, (3, 1, 5)).astype(np.float32)
     shapes = {"x": (3, 1, 5)}
-    nodes = [node("NonZero", ["x"], ["n"])]
+    nodes = parse_nodes("n = NonZero(x)")
     check(tmp_path, nodes, ["n"], axis=1, shapes=shapes, inputs=[mask], most=15)
-    nodes += [node("Transpose", ["n"], ["t"], perm=[1, 0]), node("GatherND", ["x", "t"], ["y"])]
+    nodes += parse_nodes("t = Transpose <perm = [1, 0]>(n) y = GatherND(x, t)")
     check(tmp_path, nodes, ["y"], shapes=shapes, inputs=[np.abs(mask)], most=15)
 
 
@@ -182,8 +182,8 @@ def test_what_mixes_rows_or_entries_is_refused(tmp_path, before, shapes, mixed, 
 
 def test_boxes_without_a_limit_are_refused(tmp_path):
     shapes = {**SHAPES, "limit": (1,)}
-    limited = node("NonMaxSuppression", ["x", "s", "limit_int"], ["y"], name="nms")
-    model = graph([node("Cast", ["limit"], ["limit_int"], to=7), limited], shapes, ["y"], CONSTANTS)
+    nodes = "n = Cast <to = 7>(limit) [nms] y = NonMaxSuppression(x, s, n)"
+    model = graph(nodes, shapes, ["y"], CONSTANTS)
     with pytest.raises(UnsupportedOperatorError, match="number of boxes a class a constant"):
         import_model(write(model, tmp_path), shapes={})
 

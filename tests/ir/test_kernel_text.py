@@ -5,7 +5,6 @@ import re
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 from adrenoc.device.fit import needs_half_type
 from adrenoc.kernels.codegen import build
@@ -13,7 +12,7 @@ from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.kernels.fused_bodies import AT_ONCE
 from adrenoc.target.gpu import NO_HALF_TYPE
 from tests.ir.planning import plan
-from tests.models import graph, parse_nodes
+from tests.models import graph
 
 _IMAGES = ("in0", "in1", "in2")
 
@@ -22,19 +21,10 @@ def _conv(
     channels: int, out: int, kernel: int, *, group: int = 1, stride: int = 1
 ) -> onnx.ModelProto:
     weights = np.random.default_rng(2).standard_normal((out, channels // group, kernel, kernel))
-    pad = kernel // 2
-    return graph(
-        [
-            helper.make_node("Relu", ["x"], ["r"]),
-            helper.make_node(
-                "Conv", ["r", "w"], ["c"], pads=[pad] * 4, group=group, strides=[stride] * 2
-            ),
-            *parse_nodes("d = Relu(c) y = GlobalAveragePool(d)"),
-        ],
-        {"x": [1, channels, 16, 16]},
-        ["y"],
-        {"w": weights.astype(np.float32)},
-    )
+    how = f"pads = {[kernel // 2] * 4}, group = {group}, strides = {[stride] * 2}"
+    nodes = f"r = Relu(x) c = Conv <{how}>(r, w) d = Relu(c) y = GlobalAveragePool(d)"
+    constants = {"w": weights.astype(np.float32)}
+    return graph(nodes, {"x": [1, channels, 16, 16]}, ["y"], constants)
 
 
 def _source(model: onnx.ModelProto, part: str, preset: str = "mixed") -> str:
@@ -69,7 +59,7 @@ def test_what_a_prologue_reads_of_each_block_is_read_once():
 @pytest.mark.parametrize("step", ("Floor", "Ceil"))
 def test_what_a_step_is_taken_of_is_divided_exactly(step):
     """OpenCL C's own division may be off by 2.5 units: floor(2047 / 255.875) be 7 and not 8."""
-    nodes = [helper.make_node("Div", ["x", "k"], ["q"]), helper.make_node(step, ["q"], ["y"])]
+    nodes = f"q = Div(x, k) y = {step}(q)"
     model = graph(nodes, {"x": [1, 8, 4, 4]}, ["y"], {"k": np.array(255.875, np.float32)})
     text = "".join(kernel_sources(plan(model, until="build", preset="fp32").executable).values())
     assert "QUOTIENT" in re.sub(r"static float4? QUOTIENT.*?}", "", text, flags=re.S)
@@ -185,11 +175,8 @@ def test_a_thread_asks_for_what_it_finishes_a_few_results_at_a_time(biased):
     weights = {"w": rng.standard_normal((1024, 64, 1, 1)).astype(np.float32)}
     if biased:
         weights["b"] = rng.standard_normal(1024).astype(np.float32)
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"]),
-        helper.make_node("Conv", ["r", *weights], ["c"]),
-        *parse_nodes("d = Relu(c) y = GlobalAveragePool(d)"),
-    ]
+    operands = ", ".join(["r", *weights])
+    nodes = f"r = Relu(x) c = Conv({operands}) d = Relu(c) y = GlobalAveragePool(d)"
     text = _source(graph(nodes, {"x": [1, 64, 56, 56]}, ["y"], weights), "conv2d", "fp16")
     parts = re.split(r"if \(ALWAYS\(\d+\)\)", text)
     results = [part.count("write_imagef(out_ptr") for part in parts]
@@ -222,11 +209,8 @@ def test_an_open_weight_is_stored_before_the_next_is_opened():
         "w": random.integers(0, 256, (64, 4, 16)).astype(np.uint8),
         "s": random.uniform(0.01, 0.02, (64, 4)).astype(np.float32),
     }
-    attrs = {"K": 128, "N": 64, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
-    nodes = [
-        helper.make_node("MatMulNBits", ["x", "w", "s"], ["m"], **attrs),
-        helper.make_node("Relu", ["m"], ["y"]),
-    ]
+    how = "K = 128, N = 64, bits = 4, block_size = 32"
+    nodes = f"m = com.microsoft.MatMulNBits <{how}>(x, w, s) y = Relu(m)"
     model = graph(nodes, {"x": [1, 64, 128]}, ["y"], constants, domains=["com.microsoft"])
     text = _source(model, "n_bits", "fp16")
     opened, stored = (

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
 
 from adrenoc.check import own_rounding
 from adrenoc.check.own_rounding import Reference, perturb_array, perturb_constants, run_moved
@@ -125,8 +124,9 @@ def test_infinities_are_not_excused(tmp_path):
 
 def test_an_output_that_hardly_varies_is_known_to_some_steps(tmp_path):
     """Its range is a few float steps: over that, one step is a large error."""
-    node = helper.make_node("Add", ["x", "one"], ["y"])
-    model = write(graph([node], {"x": [8]}, ["y"], {"one": np.ones(8, np.float32)}), tmp_path)
+    model = write(
+        graph("y = Add(x, one)", {"x": [8]}, ["y"], {"one": np.ones(8, np.float32)}), tmp_path
+    )
     inputs = {"x": np.arange(8, dtype=np.float32) * np.float32(2e-7)}
     expected = run_reference(model, inputs)
     step = np.spacing(expected["y"].max())
@@ -147,8 +147,7 @@ def test_a_reference_that_its_plain_kernels_contradict(tmp_path, monkeypatch):
 
 def test_a_resize_is_moved_by_no_step_of_its_scales(tmp_path):
     """onnxruntime refuses scales that are not quite 1 along channels."""
-    node = helper.make_node("Resize", ["m", "", "scales"], ["y"], mode="linear")
-    nodes = [helper.make_node("Mul", ["x", "tenth"], ["m"]), node]
+    nodes = 'm = Mul(x, tenth) y = Resize <mode = "linear">(m, , scales)'
     constants = {"tenth": np.float32([0.1]), "scales": np.float32([1, 1, 2, 2])}
     model = write(graph(nodes, {"x": [1, 3, 4, 4]}, ["y"], constants), tmp_path)
     inputs = {"x": np.random.default_rng(0).random((1, 3, 4, 4), np.float32)}

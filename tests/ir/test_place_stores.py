@@ -5,7 +5,6 @@ import re
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 from adrenoc.compile.pipeline import State
 from adrenoc.ir.graph import Graph, Node
@@ -175,37 +174,33 @@ def test_a_window_partition_says_who_reads_it():
     assert all("matmul" in d.reason for d in said)
 
 
-def _model(
-    nodes: list[onnx.NodeProto], extent: int, weights: dict[str, tuple[int, ...]]
-) -> onnx.ModelProto:
+def _model(nodes: str, extent: int, weights: dict[str, tuple[int, ...]]) -> onnx.ModelProto:
     """Nodes from `r` to `c`, between others that no convolution computes."""
     rng = np.random.default_rng(2)
     channels = 24 if "taps" in weights else 64
-    before = helper.make_node("MaxPool", ["x"], ["r"], kernel_shape=[1, 1])
-    after = helper.make_node("MaxPool", ["c"], ["y"], kernel_shape=[1, 1])
+    pool = "MaxPool <kernel_shape = [1, 1]>"
+    nodes = f"r = {pool}(x) {nodes} y = {pool}(c)"
     constants = {n: rng.standard_normal(s).astype(np.float32) for n, s in weights.items()}
-    return graph([before, *nodes, after], {"x": [1, channels, extent, extent]}, ["y"], constants)
+    return graph(nodes, {"x": [1, channels, extent, extent]}, ["y"], constants)
 
 
-def _depthwise(source: str, result: str, channels: int = 24) -> onnx.NodeProto:
-    return helper.make_node("Conv", [source, "taps"], [result], pads=[1] * 4, group=channels)
+def _depthwise(source: str, result: str, channels: int = 24) -> str:
+    return f"{result} = Conv <pads = [1, 1, 1, 1], group = {channels}>({source}, taps)"
 
 
 MODELS = {
-    "depthwise": _model([_depthwise("r", "c")], 16, {"taps": (24, 1, 3, 3)}),
+    "depthwise": _model(_depthwise("r", "c"), 16, {"taps": (24, 1, 3, 3)}),
     "separable": _model(
-        [_depthwise("r", "d"), helper.make_node("Conv", ["d", "w"], ["c"])],
+        f"{_depthwise('r', 'd')} c = Conv(d, w)",
         112,
         {"taps": (24, 1, 3, 3), "w": (16, 24, 1, 1)},
     ),
     "expansion": _model(
-        [helper.make_node("Conv", ["r", "w"], ["d"]), _depthwise("d", "c", 96)],
+        f"d = Conv(r, w) {_depthwise('d', 'c', 96)}",
         56,
         {"taps": (96, 1, 3, 3), "w": (96, 24, 1, 1)},
     ),
-    "winograd": _model(
-        [helper.make_node("Conv", ["r", "w"], ["c"], pads=[1] * 4)], 56, {"w": (64, 64, 3, 3)}
-    ),
+    "winograd": _model("c = Conv <pads = [1, 1, 1, 1]>(r, w)", 56, {"w": (64, 64, 3, 3)}),
 }
 OPERATORS = {
     "depthwise": "conv2d",

@@ -126,24 +126,22 @@ _RANDOM_MAPS = np.random.default_rng(5)
 
 def _hourglass(levels: int, *, widened: int | None = None, side: int = 128) -> onnx.ModelProto:
     """So many convolutions that halve a picture, as many (or `widened`) that double it, a mask."""
-    nodes, constants, name, channels = [], {}, "x", 3
+    nodes, constants, name, channels = "", {}, "x", 3
 
-    def add(op: str, made: str, side: int, **more: object) -> None:
-        nonlocal name, channels
+    def add(op: str, made: str, side: int, how: str) -> None:
+        nonlocal nodes, name, channels
         shape = (channels, 8, side, side) if op == "ConvTranspose" else (8, channels, side, side)
         constants[f"w_{made}"] = _RANDOM_MAPS.normal(0, 0.2, shape).astype(np.float32)
-        nodes.append(helper.make_node(op, [name, f"w_{made}"], [f"c_{made}"], **more))
-        nodes.append(helper.make_node("Relu", [f"c_{made}"], [made]))
+        nodes += f"c_{made} = {op} <{how}>({name}, w_{made}) {made} = Relu(c_{made}) "
         name, channels = made, 8
 
-    add("Conv", "stem", 3, pads=[1] * 4)
+    add("Conv", "stem", 3, "pads = [1, 1, 1, 1]")
     for level in range(levels):
-        add("Conv", f"down{level}", 3, pads=[1] * 4, strides=[2, 2])
+        add("Conv", f"down{level}", 3, "pads = [1, 1, 1, 1], strides = [2, 2]")
     for level in range(levels if widened is None else widened):
-        add("ConvTranspose", f"up{level}", 2, strides=[2, 2])
+        add("ConvTranspose", f"up{level}", 2, "strides = [2, 2]")
     constants["last"] = _RANDOM_MAPS.normal(0, 0.2, (1, 8, 1, 1)).astype(np.float32)
-    nodes.append(helper.make_node("Conv", [name, "last"], ["logit"]))
-    nodes.append(helper.make_node("Sigmoid", ["logit"], ["mask"]))
+    nodes += f"logit = Conv({name}, last) mask = Sigmoid(logit)"
     return graph(nodes, {"x": [1, 3, side, side]}, ["mask"], constants)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 import pytest
 from fitting.known_extents import KnownExtents
-from onnx import helper
 
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.reporter import SilentReporter
@@ -165,15 +164,9 @@ def _chain() -> onnx.ModelProto:
     weights = {f"w{i}": random.normal(0, 0.04, shape).astype(np.float32) for i in range(LAYERS)}
     for name, shape in (("u", (CHANNELS, 3, 1, 1)), ("v", (8, CHANNELS, 1, 1))):
         weights[name] = random.normal(0, 0.1, shape).astype(np.float32)
-    nodes = [
-        helper.make_node("Conv", ["x", "u"], ["t0"]),
-        *(
-            helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"], pads=[1] * 4)
-            for i in range(LAYERS)
-        ),
-        helper.make_node("Conv", [f"t{LAYERS}", "v"], ["y"]),
-    ]
-    return graph(nodes, {"x": [1, 3, 112, 112]}, ["y"], weights)
+    nodes = [f"t{i + 1} = Conv <pads = [1, 1, 1, 1]>(t{i}, w{i})" for i in range(LAYERS)]
+    nodes = ["t0 = Conv(x, u)", *nodes, f"y = Conv(t{LAYERS}, v)"]
+    return graph(" ".join(nodes), {"x": [1, 3, 112, 112]}, ["y"], weights)
 
 
 def _by_winograd(folder: Path, preset: str) -> tuple[int, list[str]]:
