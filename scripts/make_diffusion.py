@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import onnx
-from model_zoo.diffusion import SETTINGS, make_text_encoder, make_unet, make_vae_decoder
+from model_zoo.large_models import SETTINGS, make_text_encoder, make_unet, make_vae_decoder
 
 
 def main() -> int:

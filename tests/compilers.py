@@ -1,9 +1,11 @@
 """C and C++ compilers that tests ask once: what they made is kept for as long as tests use it."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -53,3 +55,22 @@ def compile_stub(folder: Path) -> Path:
     """Compile the OpenCL library that counts what it is called for."""
     sources = sorted((Path(__file__).parent / "native").glob("stub_*.c"))
     return compile_once(["cc", "-O1", "-shared", "-fPIC", *sources], folder / "libstub_opencl.so")
+
+
+_CONSTANT = re.compile(r"^(?:static )?(?:constexpr|const) [^;=(]*?\b(k[A-Z]\w*)", re.MULTILINE)
+
+
+def write_unit(path: Path, sources: Sequence[Path]) -> Path:
+    """A file that includes all of them; constants that several have of their own stay apart."""
+    constants = {source: set(_CONSTANT.findall(source.read_text())) for source in sources}
+    shared = {
+        name for name, n in Counter(n for c in constants.values() for n in c).items() if n > 1
+    }
+    lines = []
+    for number, source in enumerate(sources):
+        own = sorted(constants[source] & shared)
+        lines += [f"#define {name} {name}_{number}" for name in own]
+        lines += [f'#include "{source}"']
+        lines += [f"#undef {name}" for name in own]
+    path.write_text("\n".join(lines) + "\n")
+    return path

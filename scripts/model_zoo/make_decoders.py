@@ -7,8 +7,7 @@ import onnx
 
 from model_zoo.decoder_shape import DecoderShape
 from model_zoo.decoders import Decoder
-from model_zoo.latent_decoders import LatentDecoder
-from model_zoo.plain_decoders import PlainDecoder
+from model_zoo.plain_decoders import LatentDecoder, PlainDecoder
 
 
 def _like(extents: str, **more: Any) -> dict[str, Any]:

@@ -6,9 +6,14 @@ Iandola et al. 2016 (SqueezeNet), Ronneberger et al. 2015 (U-Net), Dosovitskiy e
 
 import onnx
 
-from model_zoo.onnx_net import OnnxNet
-from model_zoo.token_layers import add_places, encoder_layer, layer_norm, patches
-from model_zoo.weights import RESIDUAL_SCALE
+from model_zoo.onnx_net import (
+    RESIDUAL_SCALE,
+    OnnxNet,
+    add_places,
+    encoder_layer,
+    layer_norm,
+    patches,
+)
 
 
 def mobilenet_v2(

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import tflite
 
+from model_zoo.onnx_net import Weights
 from model_zoo.tflite_graph import TFLiteFileWriter
-from model_zoo.weights import Weights
 
 _KINDS = {
     "add": "ADD",

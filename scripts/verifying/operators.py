@@ -13,9 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.onnx_backend.cases import load_cases
-from tests.onnx_backend.execute import Case, Outcome
-from tests.onnx_backend.pool import run_cases
-from tests.onnx_backend.table import TABLE, read_table, summary, write_table
+from tests.onnx_backend.execute import (
+    TABLE,
+    Case,
+    Outcome,
+    read_table,
+    run_cases,
+    summary,
+    write_table,
+)
 
 
 def onnx_operators() -> int:

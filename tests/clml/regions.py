@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tvm.relax.backend.adreno.clml import OpenCLMLOffLoad
 from adrenoc.base.decision import DecisionLog
 from adrenoc.clml.match import Matches, find_matches
 from adrenoc.clml.partition import Partition, partition
-from adrenoc.clml.region import Found, document, load_table, runtime_module
+from adrenoc.clml.region import ClmlRegion, Found, document, load_table, runtime_module
 from adrenoc.compile.pipeline import STAGES, State
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.relax.values import flatten
@@ -24,6 +25,7 @@ from adrenoc.passes.lower.lower import all_params
 from adrenoc.target.gpu import Performance
 from adrenoc.target.target import load_target
 from tests.clml import composites
+from tests.stock_tvm import run_on_cpu
 
 Shape = tuple[int, ...]
 Make = Callable[..., Any]
@@ -163,3 +165,91 @@ def by_emulator(
     assert runtime[f"{region.symbol}_usable"](region.version, given[0])
     runtime[region.symbol](*given, *made)
     return [tensor.numpy().astype("float32") for tensor in made]
+
+
+nn = relax.op.nn
+SHAPE = (1, 8, 8, 6)
+
+
+def _conv(emit, x, *, norm: bool = False, relu: bool = False):
+    value = emit(nn.conv2d(x, constant(random(8, 8, 3, 3)), padding=(1, 1, 1, 1)))
+    return _tail(emit, value, norm=norm, relu=relu)
+
+
+def _tail(emit, value, *, norm: bool, relu: bool):
+    if norm:
+        vectors = [random(8, seed=s) for s in (1, 2, 3)] + [np.abs(random(8, seed=4)) + 0.5]
+        normed = nn.batch_norm(value, *map(constant, vectors), axis=1, training=False)
+        value = emit(relax.TupleGetItem(emit(normed), 0))
+    return emit(nn.relu(value)) if relu else value
+
+
+def make(emit, x):
+    """[1, 8, 8, 6] -> [1, 2, 4]."""
+    value = _conv(emit, x)
+    value = _conv(emit, value, relu=True)
+    value = _conv(emit, value, norm=True)
+    value = _conv(emit, value, norm=True, relu=True)
+    value = emit(nn.max_pool2d(value, (2, 2), (2, 2)))
+    value = _tail(emit, value, norm=True, relu=False)
+    value = emit(nn.relu(emit(relax.op.clip(value, -1, 1))))
+    value = emit(nn.pad(value, [0, 0, 0, 0, 1, 1, 1, 1]))  # 8 x 6 x 5
+    how = {"layout": "NCHW", "method": "linear", "coordinate_transformation_mode": "align_corners"}
+    value = emit(relax.op.image.resize2d(value, (12, 10), **how))
+    value = emit(relax.op.reshape(value, (1, 2, 2, 2, 12, 10)))
+    value = emit(relax.op.permute_dims(value, [0, 3, 4, 1, 5, 2]))
+    value = emit(relax.op.reshape(value, (1, 2, 24, 20)))
+    value = emit(relax.op.concat([value, emit(nn.relu(value))], 1))  # 4 x 24 x 20
+    value = emit(relax.op.add(value, emit(nn.softmax(value, 1))))
+    value = emit(relax.op.reshape(value, (1, 1920)))
+    value = emit(relax.op.matmul(value, constant(random(1920, 6, seed=5))))
+    value = emit(relax.op.add(value, constant(random(6, seed=6))))
+    value = emit(relax.op.reshape(value, (1, 2, 3)))
+    return relax.op.matmul(value, constant(random(3, 4, seed=7)))
+
+
+def plain(emit, x):
+    """A convolution alone: interface 1, nothing to copy inside, so that it can be recorded."""
+    return _conv(emit, x, relu=True)
+
+
+INPUT = random(*SHAPE, seed=9)
+
+
+@cache
+def expected(function) -> np.ndarray:
+    """What TVM computes of `INPUT` on the CPU."""
+    return run_on_cpu(module_of(function, SHAPE), [INPUT])[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """The one region that a function becomes, loaded."""
+
+    region: ClmlRegion
+    runtime: Any
+    function: Any
+    device: Any
+
+    def usable(self) -> bool:
+        given = tvm.runtime.tensor(INPUT, self.device)
+        return bool(self.runtime[f"{self.region.symbol}_usable"](self.region.version, given))
+
+    def facts(self) -> dict[str, Any]:
+        """What the device made of it."""
+        return {str(k): v for k, v in self.runtime["adrenoc.clml.prepare"](0).items()}
+
+    def run(self) -> None:
+        """Run it, and compare."""
+        out = tvm.runtime.empty(expected(self.function).shape, "float32", self.device)
+        self.runtime[self.region.symbol](tvm.runtime.tensor(INPUT, self.device), out)
+        assert np.allclose(out.numpy(), expected(self.function), atol=1e-3)
+
+
+def load(function, device) -> Loaded:
+    """Make and load the region of a function of `every_operator.py`."""
+    (region,) = cut(module_of(function, SHAPE)).regions
+    runtime = runtime_module(region)
+    constants = [tvm.runtime.tensor(value) for _, value in region.constants()]
+    runtime[f"__init_{region.symbol}"](constants)
+    return Loaded(region=region, runtime=runtime, function=function, device=device)

@@ -9,9 +9,19 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from tests.clml.every_operator import SHAPE, make, plain
-from tests.clml.loaded import INPUT, Loaded, expected, load
-from tests.clml.regions import Built, Emulate, build, module_of
+from tests.clml.regions import (
+    INPUT,
+    SHAPE,
+    Built,
+    Emulate,
+    Loaded,
+    build,
+    expected,
+    load,
+    make,
+    module_of,
+    plain,
+)
 
 _RECORDING = ("clNewRecordingQCOM", "clEndRecordingQCOM", "clEnqueueRecordingMLOpQCOM")
 _TUNING_RUN = ("clTuneMLOpQCOM", "clSaveMLTuningCacheQCOM")

@@ -10,9 +10,7 @@ import tvm_ffi
 from tvm import relax
 
 from adrenoc.clml.region import runtime_module
-from tests.clml.every_operator import make, plain
-from tests.clml.loaded import load
-from tests.clml.regions import by_emulator, constant, cut, module_of, random
+from tests.clml.regions import by_emulator, constant, cut, load, make, module_of, plain, random
 from tests.stock_tvm import run_on_cpu
 
 nn = relax.op.nn

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 import tvm_ffi
 
-from tests.clml.every_operator import make
-from tests.clml.loaded import Loaded, load
-from tests.clml.regions import Emulate
+from tests.clml.regions import Emulate, Loaded, load, make
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,7 @@ import adrenoc
 from adrenoc import native
 from adrenoc.clml.region import document_text
 from adrenoc.native import _include_options, package_folder
-from tests.clml.every_operator import SHAPE, make, plain
-from tests.clml.regions import cut, module_of
+from tests.clml.regions import SHAPE, cut, make, module_of, plain
 from tests.clml.stub_sdk import write_stub_library, write_stub_sdk
 from tests.commands import run_program
 from tests.compilers import compile_once

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from adrenoc.clml.region import load_table
-from tests.clml.documents import expected_nodes
 from tests.clml.regions import (
     build,
     offloaded_by_tvm,
@@ -13,7 +12,7 @@ from tests.clml.regions import (
     random,
     without_names,
 )
-from tests.clml.rows import CASES
+from tests.clml.rows import CASES, expected_nodes
 from tests.stock_tvm import run_on_cpu
 
 _BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

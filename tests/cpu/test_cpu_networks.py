@@ -12,6 +12,7 @@ from tests.cpu import judge
 from tests.cpu.judge import needs_arm, needs_compiler, run_and_compare
 from tests.mcu import networks
 from tests.mcu.drawn import drawn_model
+from tests.mcu.judge import compile_firmware, run_firmware_of
 from tests.mcu.maker import Maker
 from tests.mcu.onnx_models import (
     RESIZED,
@@ -89,11 +90,11 @@ def test_onnx_models_through_the_commands(form, data, per_channel, tmp_path, cap
     devices = ["cpu:host"] if judge.needs_arm.args[0] else ["cpu:host", "cpu:arm64"]
     for device in devices:
         out = tmp_path / device.replace(":", "_")
-        assert main(["firmware", "compile", str(model), "--device", device, "-o", str(out)]) == 0
+        assert compile_firmware(model, out, core=device) == 0
         capsys.readouterr()
-        assert main(["firmware", "run", str(out), "--check", str(model), "--json"]) == 0
+        assert run_firmware_of(model, out, "--json") == 0
         assert json.loads(capsys.readouterr().out)["passed"] is True
-        assert main(["firmware", "run", str(out), "--check", str(model)]) == 0
+        assert run_firmware_of(model, out) == 0
         assert "every byte is what onnxruntime computes" in capsys.readouterr().out
         assert main(["inspect", str(out)]) == 0
         assert device in capsys.readouterr().out
@@ -103,18 +104,18 @@ def test_onnx_models_through_the_commands(form, data, per_channel, tmp_path, cap
 def test_no_compiler_fuses_a_product_with_a_sum(tmp_path):
     """A core of 64 bits can, and a resize in float32 rounds both, as onnxruntime does."""
     model, out = write_resized(tmp_path, RESIZED, [1, 3, 14, 20]), tmp_path / "out"
-    assert main(["firmware", "compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
+    assert compile_firmware(model, out, core="cpu:arm64") == 0
     assert NOT_FUSED in (out / "CMakeLists.txt").read_text()
     for seed in range(2):
-        assert main(["firmware", "run", str(out), "--check", str(model), "--seed", str(seed)]) == 0
+        assert run_firmware_of(model, out, "--seed", str(seed)) == 0
 
 
 @needs_arm
 def test_code_of_parts_of_networks_is_onnxruntimes(tmp_path):
     model = write_quantised(tmp_path, seed=6, form="QDQ", data="QInt8", make=model_of_parts)
     out = tmp_path / "out"
-    assert main(["firmware", "compile", str(model), "--device", "cpu:arm64", "-o", str(out)]) == 0
-    assert main(["firmware", "run", str(out), "--check", str(model)]) == 0
+    assert compile_firmware(model, out, core="cpu:arm64") == 0
+    assert run_firmware_of(model, out) == 0
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +145,7 @@ def test_check_says_what_it_takes(model, tmp_path, capsys):
 
 def test_a_changed_weight_is_not_run(model, tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(["firmware", "compile", str(model), "--device", "cpu:host", "-o", str(out)]) == 0
+    assert compile_firmware(model, out, core="cpu:host") == 0
     weights = out / "model.weights"
     content = bytearray(weights.read_bytes())
     content[0] ^= 1

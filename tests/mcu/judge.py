@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from ai_edge_litert import interpreter as litert
 
+from adrenoc.cli.main import main
 from adrenoc.firmware.mcu.core import load_core
 from adrenoc.firmware.mcu.emulator import Emulated, missing_tools, run_firmware
 from adrenoc.firmware.mcu.evaluate import evaluate
@@ -51,6 +52,16 @@ class Reference:
 
     def tensor(self, index: int) -> np.ndarray:
         return np.array(self.run.get_tensor(index))
+
+
+def compile_firmware(model: Path, out: Path, *more: str, core: str = "cortex-m4") -> int:
+    """Return how the command ends that makes a folder for firmware of a model."""
+    return main(["firmware", "compile", str(model), "--device", core, "-o", str(out), *more])
+
+
+def run_firmware_of(model: Path, out: Path, *more: str) -> int:
+    """Return how the command ends that compares a folder's firmware with its model."""
+    return main(["firmware", "run", str(out), "--check", str(model), *more])
 
 
 def judge(content: bytes, seed: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

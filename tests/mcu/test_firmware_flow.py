@@ -22,7 +22,7 @@ from adrenoc.firmware.mcu import emulator
 from adrenoc.firmware.mcu.core import core_names, load_core
 from tests.commands import run_program
 from tests.mcu import networks
-from tests.mcu.judge import needs_emulator, run_and_compare
+from tests.mcu.judge import compile_firmware, needs_emulator, run_and_compare, run_firmware_of
 from tests.mcu.maker import Maker
 from tests.patience import WAIT_S
 from tests.tflite.build import ModelBuilder, T
@@ -40,8 +40,8 @@ def model(tmp_path) -> Path:
 def test_a_folder_for_firmware(model, tmp_path, capsys):
     out = tmp_path / "kws"
     again = tmp_path / "again"
-    assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
-    assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(again)]) == 0
+    assert compile_firmware(model, out) == 0
+    assert compile_firmware(model, again) == 0
     assert sorted(p.name for p in out.iterdir()) == sorted([*FILES, "self_test.c"])
     for name in (*FILES, "self_test.c"):
         assert (out / name).read_bytes() == (again / name).read_bytes()
@@ -49,11 +49,9 @@ def test_a_folder_for_firmware(model, tmp_path, capsys):
     includes = [line for line in code.splitlines() if line.startswith("#include")]
     assert includes == ['#include "model.h"']
     assert "malloc" not in code
-    assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    assert compile_firmware(model, out) == 0
     (out / "mine.c").write_text("int mine;")
-    code_of_error = main(
-        ["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]
-    )
+    code_of_error = compile_firmware(model, out)
     assert code_of_error == OutputError.exit_code
     capsys.readouterr()
 
@@ -64,7 +62,7 @@ def test_the_self_test_on_this_computer(core, model, tmp_path):
     if compiler is None:
         pytest.skip("no C compiler on this machine")
     out = tmp_path / "kws"
-    assert main(["firmware", "compile", str(model), "--device", core, "-o", str(out)]) == 0
+    assert compile_firmware(model, out, core=core) == 0
     program = tmp_path / "self_test"
     sources = [str(out / name) for name in ("main.c", "model.c", "self_test.c")]
     flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-std=c11"]
@@ -92,16 +90,16 @@ def test_each_core_computes_the_same(core, tmp_path):
 @needs_emulator
 def test_a_run_compares_every_byte(model, tmp_path, capsys):
     out = tmp_path / "kws"
-    assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    assert compile_firmware(model, out) == 0
     capsys.readouterr()
-    assert main(["firmware", "run", str(out), "--check", str(model), "--json"]) == 0
+    assert run_firmware_of(model, out, "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["passed"] is True
     assert said["instructions"] > 1000
     assert all(layer["instructions"] >= 0 for layer in said["layers"])
     other = tmp_path / "other.tflite"
     other.write_bytes(networks.keywords(width=8, blocks=1, height=11, seed=1))
-    assert main(["firmware", "run", str(out), "--check", str(other)]) == CheckFailedError.exit_code
+    assert run_firmware_of(other, out) == CheckFailedError.exit_code
 
 
 @needs_emulator
@@ -114,19 +112,10 @@ def test_code_compiles_without_a_warning(network, core, level, model, tmp_path):
         model.write_bytes(networks.anomalies(width=40))
     elif network != "keywords":
         model.write_bytes(getattr(networks, network)())
-    assert main(["firmware", "compile", str(model), "--device", core, "-o", str(out)]) == 0
-    strict = [
-        *load_core(core).flags,
-        "-std=c11",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        level,
-        "-c",
-        str(out / "model.c"),
-        "-o",
-    ]
-    done = run_program(["arm-none-eabi-gcc", *strict, str(tmp_path / "model.o")])
+    assert compile_firmware(model, out, core=core) == 0
+    strict = [*load_core(core).flags, "-std=c11", "-Wall", "-Wextra", "-Werror", level]
+    files = ["-c", out / "model.c", "-o", tmp_path / "model.o"]
+    done = run_program(["arm-none-eabi-gcc", *strict, *files])
     assert done.returncode == 0, done.stderr
 
 
@@ -136,9 +125,7 @@ def test_code_compiles_without_a_warning(network, core, level, model, tmp_path):
 def test_an_object_file_computes_the_same(core, model, tmp_path):
     """Compiled by clang, and linked by GCC with what checks it."""
     out = tmp_path / "kws"
-    assert (
-        main(["firmware", "compile", str(model), "--device", core, "-o", str(out), "--object"]) == 0
-    )
+    assert compile_firmware(model, out, "--object", core=core) == 0
     facts = load_core(core)
     board, place = facts.board, Path(emulator.__file__).parent / "board"
     sizes = {
@@ -161,7 +148,7 @@ def test_an_object_file_computes_the_same(core, model, tmp_path):
 
 def test_inspect_shows_a_folder(model, tmp_path, capsys):
     out = tmp_path / "kws"
-    assert main(["firmware", "compile", str(model), "--device", "cortex-m55", "-o", str(out)]) == 0
+    assert compile_firmware(model, out, core="cortex-m55") == 0
     capsys.readouterr()
     assert main(["inspect", str(out)]) == 0
     said = capsys.readouterr().out
@@ -192,10 +179,7 @@ def test_a_float_model_says_how_to_quantise(tmp_path, capsys):
     graph.outputs += graph.op("RELU", [x], [T(shape=(1, 4))])
     path = tmp_path / "floats.tflite"
     path.write_bytes(build.write())
-    code = main(
-        ["firmware", "compile", str(path), "--device", "cortex-m4", "-o", str(tmp_path / "o")]
-    )
-    assert code == CompileError.exit_code
+    assert compile_firmware(path, tmp_path / "o") == CompileError.exit_code
     said = capsys.readouterr().err
     assert "float32" in said
     assert "representative_dataset" in said
@@ -212,10 +196,10 @@ def test_operators_that_a_converter_left_in_floats_are_named(tmp_path, capsys):
     graph.outputs += graph.op("QUANTIZE", [root], [back])
     path = tmp_path / "islands.tflite"
     path.write_bytes(make.model.write())
-    code = main(
-        ["firmware", "compile", str(path), "--device", "cpu:arm64", "-o", str(tmp_path / "o")]
+    assert (
+        compile_firmware(path, tmp_path / "o", core="cpu:arm64")
+        == UnsupportedOperatorError.exit_code
     )
-    assert code == UnsupportedOperatorError.exit_code
     said = capsys.readouterr().err
     assert "is quantised, but 1 of its operators compute in float32" in said
     assert "RSQRT" in said
@@ -230,10 +214,7 @@ def test_all_that_cannot_go_is_named_at_once(tmp_path, capsys):
     make.graph.op("L2_NORMALIZATION", [x.index], [tensor])
     path = tmp_path / "m.tflite"
     path.write_bytes(make.finish(make.conv(x, 4)))
-    code = main(
-        ["firmware", "compile", str(path), "--device", "cortex-m4", "-o", str(tmp_path / "o")]
-    )
-    assert code == UnsupportedOperatorError.exit_code
+    assert compile_firmware(path, tmp_path / "o") == UnsupportedOperatorError.exit_code
     said = capsys.readouterr().err
     assert "2 operators" in said
     assert "COS" in said

@@ -1,6 +1,7 @@
 """Quantised ONNX models for microcontrollers: under QEMU every byte is onnxruntime's."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ from adrenoc.firmware.mcu.onnx.context import FUNCTIONS
 from adrenoc.firmware.mcu.onnx.importer import network_of_onnx
 from adrenoc.firmware.mcu.program import make_program
 from adrenoc.importers.formats import find_model_files
-from tests.mcu.judge import needs_emulator
+from tests.mcu.judge import compile_firmware, needs_emulator, run_firmware_of
 from tests.mcu.onnx_models import (
     RESIZED,
     float_model,
@@ -42,14 +43,23 @@ def test_every_byte_is_onnxruntimes(form, data, core, per_channel, tmp_path, cap
     seed = len(form + data + core)
     model = write_quantised(tmp_path, seed=seed, form=form, data=data, per_channel=per_channel)
     out = tmp_path / "fw"
-    assert (
-        main(["firmware", "compile", str(model), "--device", core, "-o", str(out), "--json"]) == 0
-    )
+    assert compile_firmware(model, out, "--json", core=core) == 0
     said = json.loads(capsys.readouterr().out)
     assert [border["dtype"] for border in said["borders"]] == ["float32"] * 3
     assert [spec["shape"] for spec in said["inputs"]] == [[1, 3, 12, 10]]
-    assert main(["firmware", "run", str(out), "--check", str(model), "--json"]) == 0
+    assert run_firmware_of(model, out, "--json") == 0
     assert json.loads(capsys.readouterr().out)["passed"] is True
+
+
+def check_outputs(path: Path, inputs: dict[str, np.ndarray], core: str = "cortex-m4") -> None:
+    """Every byte of our evaluation is onnxruntime's."""
+    network, digest = network_of_onnx(find_model_files(path))
+    firmware = firmware_of(make_program(network, load_core(core)), digest)
+    want = expected_outputs(firmware, path, inputs)
+    got = evaluate(network, dict(zip(network.inputs, inputs.values(), strict=True)))
+    for index in network.outputs:
+        wrong = want[network.tensors[index].name] != got[index]
+        assert not wrong.any(), f"{wrong.sum()} of {wrong.size} differ"
 
 
 @pytest.mark.parametrize("per_channel", [False, True])
@@ -59,15 +69,9 @@ def test_parts_of_networks_are_onnxruntimes(data, per_channel, tmp_path):
     path = write_quantised(
         tmp_path, seed=5, form="QDQ", data=data, per_channel=per_channel, make=model_of_parts
     )
-    network, digest = network_of_onnx(find_model_files(path))
-    firmware = firmware_of(make_program(network, load_core("cpu:arm64")), digest)
-    shape = network.tensors[network.inputs[0]].shape
     for seed in range(4):
-        given = np.random.default_rng(seed).integers(-128, 128, shape).astype(np.int8)
-        want = expected_outputs(firmware, path, {"x": given})
-        got = evaluate(network, {network.inputs[0]: given})
-        for index in network.outputs:
-            assert (want[network.tensors[index].name] == got[index]).all()
+        given = np.random.default_rng(seed).integers(-128, 128, (1, 3, 12, 10)).astype(np.int8)
+        check_outputs(path, {"x": given}, "cpu:arm64")
 
 
 def test_a_float_model_says_how_to_quantise(tmp_path, capsys):
@@ -101,12 +105,7 @@ def test_linear_resizes_are_onnxruntimes(mode, tmp_path):
         scales = "scales" if number == 2 else ""
         how = {"mode": mode, "dtype": dtype, "alike": number % 3 == 0, "scales": scales}
         path = write_resized(tmp_path, how, [1, 3, *size])
-        network, digest = network_of_onnx(find_model_files(path))
-        firmware = firmware_of(make_program(network, load_core("cortex-m4")), digest)
-        inputs = {"x": random.integers(-128, 128, (1, 3, 7, 10)).astype(np.int8)}
-        want = expected_outputs(firmware, path, inputs)["y"]
-        got = evaluate(network, {network.inputs[0]: inputs["x"]})[network.outputs[0]]
-        assert (want == got).all(), f"{size}: {(want != got).sum()} of {want.size}"
+        check_outputs(path, {"x": random.integers(-128, 128, (1, 3, 7, 10)).astype(np.int8)})
 
 
 @needs_emulator
@@ -114,8 +113,8 @@ def test_linear_resizes_are_onnxruntimes(mode, tmp_path):
 def test_code_of_linear_resizes_is_onnxruntimes(core, tmp_path):
     path = write_resized(tmp_path, RESIZED, [1, 3, 12, 17])
     out = tmp_path / "fw"
-    assert main(["firmware", "compile", str(path), "--device", core, "-o", str(out)]) == 0
-    assert main(["firmware", "run", str(out), "--check", str(path)]) == 0
+    assert compile_firmware(path, out, core=core) == 0
+    assert run_firmware_of(path, out) == 0
 
 
 def test_a_linear_resize_of_bytes_is_refused(tmp_path, capsys):
@@ -148,11 +147,7 @@ def test_sums_of_all_pairs_of_bytes_are_onnxruntimes(tmp_path):
         inputs, whole = dict.fromkeys("pq", (1, 1, 256, 256)), TensorProto.INT8
         made = graph(nodes, inputs, ["r"], stored, domains=["com.microsoft"], dtype=whole)
         path = write(made, tmp_path)
-        network, digest = network_of_onnx(find_model_files(path))
-        firmware = firmware_of(make_program(network, load_core("cpu:arm64")), digest)
-        want = expected_outputs(firmware, path, dict(zip("pq", pairs, strict=True)))["r"]
-        got = evaluate(network, dict(zip(network.inputs, pairs, strict=True)))[network.outputs[0]]
-        assert (want == got).all(), f"{values}: {(want != got).sum()} differ"
+        check_outputs(path, dict(zip("pq", pairs, strict=True)), "cpu:arm64")
 
 
 @pytest.mark.parametrize("kind", sorted(FUNCTIONS))
@@ -171,9 +166,4 @@ def test_functions_between_conversions_are_tables(kind, tmp_path):
         "b0": np.int8(5),
     }
     path = write(graph(nodes, {"x": (1, 256)}, ["y"], constants), tmp_path)
-    network, digest = network_of_onnx(find_model_files(path))
-    firmware = firmware_of(make_program(network, load_core("cortex-m4")), digest)
-    inputs = {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 256)}
-    want = expected_outputs(firmware, path, inputs)["y"]
-    got = evaluate(network, {network.inputs[0]: inputs["x"]})[network.outputs[0]]
-    assert (want == got).all()
+    check_outputs(path, {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 256)})

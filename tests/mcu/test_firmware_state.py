@@ -15,7 +15,14 @@ from adrenoc.firmware.mcu.evaluate import gate_logistic, gate_tanh
 from adrenoc.firmware.mcu.folder import open_firmware
 from adrenoc.firmware.mcu.tflite.importer import network_of
 from adrenoc.importers.tflite.file import read_tflite
-from tests.mcu.judge import Reference, evaluate_and_compare, needs_emulator, run_and_compare
+from tests.mcu.judge import (
+    Reference,
+    compile_firmware,
+    evaluate_and_compare,
+    needs_emulator,
+    run_and_compare,
+    run_firmware_of,
+)
 from tests.mcu.lstm_maker import add_lstm
 from tests.mcu.maker import Maker
 from tests.tflite.build import T
@@ -45,7 +52,7 @@ def _model(path: Path) -> bytes:
 def test_runs_one_after_another_are_the_references(make, state_bytes, tmp_path):
     model, out = tmp_path / "m.tflite", tmp_path / "m"
     content = make(model)
-    assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    assert compile_firmware(model, out) == 0
     firmware = open_firmware(out)
     assert firmware.state_bytes == state_bytes
     library = tmp_path / "model.so"
@@ -76,10 +83,8 @@ def test_runs_one_after_another_are_the_references(make, state_bytes, tmp_path):
 def test_a_run_under_qemu_begins_anew(tmp_path):
     model, out = tmp_path / "m.tflite", tmp_path / "m"
     _model(model)
-    assert (
-        main(["firmware", "compile", str(model), "--device", "cortex-m0plus", "-o", str(out)]) == 0
-    )
-    assert main(["firmware", "run", str(out), "--check", str(model)]) == 0
+    assert compile_firmware(model, out, core="cortex-m0plus") == 0
+    assert run_firmware_of(model, out) == 0
 
 
 def test_processors_say_that_they_cannot(tmp_path, capsys):
@@ -145,8 +150,5 @@ def test_what_cannot_go_is_named(place, what, tmp_path, capsys):
     x = make.input(1, 3, 4, scale=0.05)
     model = tmp_path / "m.tflite"
     model.write_bytes(make.finish(add_lstm(make, x, 4, more={place: tensor})))
-    code = main(
-        ["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(tmp_path / "o")]
-    )
-    assert code == UnsupportedOperatorError.exit_code
+    assert compile_firmware(model, tmp_path / "o") == UnsupportedOperatorError.exit_code
     assert what in capsys.readouterr().err

@@ -111,17 +111,12 @@ def test_a_board_behind_a_command_tunes(tmp_path, adrenoc, monkeypatch):
     again = adrenoc(*words, "--trials", "15")
     assert again.exit_code == 0, again.errors
     assert len(read_log(log)) == 15
-    made = adrenoc(
-        *("firmware", "compile", str(model), "--device", "cortex-m4", "--tuning-log", str(log)),
-        *("-o", str(tmp_path / "m"), "--json"),
-    )
+    words = (str(model), "--device", "cortex-m4", "--tuning-log", str(log), "--json")
+    made = adrenoc("firmware", "compile", *words, "-o", str(tmp_path / "m"))
     assert made.exit_code == 0, made.errors
     decisions = json.loads(made.output)["decisions"]
     assert [d for d in decisions if d["reason"].startswith("the fastest of the tuning log")]
-    checked = adrenoc(
-        *("firmware", "check", str(model), "--device", "cortex-m4"),
-        *("--tuning-log", str(log), "--json"),
-    )
+    checked = adrenoc("firmware", "check", *words)
     assert json.loads(checked.output)["decisions"] == decisions
 
 

@@ -13,7 +13,13 @@ from adrenoc.firmware.mcu.network import Border
 from adrenoc.firmware.mcu.operators import Requantise
 from adrenoc.firmware.mcu.plain_words import _real_factor
 from tests.mcu import networks
-from tests.mcu.judge import evaluate_and_compare, needs_emulator, run_and_compare
+from tests.mcu.judge import (
+    compile_firmware,
+    evaluate_and_compare,
+    needs_emulator,
+    run_and_compare,
+    run_firmware_of,
+)
 from tests.mcu.maker import Maker, Value
 from tests.mcu.test_firmware_operators import batch_forms, depthwise_forms, filter_forms, move_forms
 from tests.tflite.build import T
@@ -106,7 +112,7 @@ def test_code_is_the_reference(forms, core, tmp_path):
 def test_code_calls_its_borders_what_they_are(tmp_path):
     model, out = tmp_path / "m.tflite", tmp_path / "m"
     model.write_bytes(networks.audio())
-    assert main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out)]) == 0
+    assert compile_firmware(model, out) == 0
     header = (out / "model.h").read_text()
     assert "void model_run(const int16_t *input, int16_t *output, void *arena);" in header
     assert "MODEL_INPUT_BYTES 432" in header
@@ -122,10 +128,7 @@ def test_what_cannot_go_is_named(tmp_path, capsys):
     make = Maker(dtype="int16")
     x = make.input(1, 4, 4, 4)
     model.write_bytes(make.finish(make.unary("HARD_SWISH", x)))
-    code = main(
-        ["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(tmp_path / "o")]
-    )
-    assert code == UnsupportedOperatorError.exit_code
+    assert compile_firmware(model, tmp_path / "o") == UnsupportedOperatorError.exit_code
     assert re.search("HARD_SWISH .*no kernel of int16 yet", capsys.readouterr().err)
 
 
@@ -180,14 +183,11 @@ def _converted(dtype: str) -> bytes:
 def test_conversions_at_the_borders_are_left_to_the_firmware(dtype, tmp_path, capsys):
     model, out = tmp_path / "m.tflite", tmp_path / "fw"
     model.write_bytes(_converted(dtype))
-    assert (
-        main(["firmware", "compile", str(model), "--device", "cortex-m4", "-o", str(out), "--json"])
-        == 0
-    )
+    assert compile_firmware(model, out, "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert [border["dtype"] for border in said["borders"]] == [dtype, dtype]
     assert sum(dtype in decision["reason"] for decision in said["decisions"]) == 2
-    assert main(["firmware", "run", str(out), "--check", str(model), "--json"]) == 0
+    assert run_firmware_of(model, out, "--json") == 0
     run = json.loads(capsys.readouterr().out)
     assert run["passed"] is True
     assert len(run["layers"]) == 1
@@ -206,19 +206,14 @@ def test_shapes_that_are_computed_for_an_open_batch():
     make = Maker(seed=1)
     x = make.input(1, 3, 2, 5)
     whole = {"dtype": "int32"}
-    (shape,) = make.graph.op(
-        "SHAPE", [x.index], [T(shape=(4,), **whole)], "ShapeOptions", {"outType": 2}
-    )
-    ends = [
+    extents, kind = [T(shape=(4,), **whole)], {"outType": 2}
+    (shape,) = make.graph.op("SHAPE", [x.index], extents, "ShapeOptions", kind)
+    first, one = (
         make.graph.add(T(data=np.array([v], np.int32), is_constant=True, **whole)) for v in (0, 1)
-    ]
-    (batch,) = make.graph.op(
-        "STRIDED_SLICE",
-        [shape, ends[0], ends[1], ends[1]],
-        [T(shape=(), **whole)],
-        "StridedSliceOptions",
-        {"shrinkAxisMask": 1},
     )
+    operands, shrunk = [shape, first, one, one], {"shrinkAxisMask": 1}
+    number = [T(shape=(), **whole)]
+    (batch,) = make.graph.op("STRIDED_SLICE", operands, number, "StridedSliceOptions", shrunk)
     flat = make.graph.add(T(data=np.array(30, np.int32), is_constant=True, **whole))
     packed = {"valuesCount": 2, "axis": 0}
     (to,) = make.graph.op("PACK", [batch, flat], [T(shape=(2,), **whole)], "PackOptions", packed)

@@ -1,10 +1,32 @@
-"""What the tests of the OpenCL runtime share: the memory statistics of a device."""
+"""What the tests of the OpenCL runtime share: the counting library, statistics of a device."""
 
+import json
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from adrenoc import native
 from adrenoc.native import opencl
+from tests.commands import run_program
+from tests.compilers import compile_stub
+
+
+@pytest.fixture(scope="session")
+def counted(tmp_path_factory) -> Callable[..., dict[str, Any]]:
+    """What a program of this folder sees of the counting OpenCL library."""
+    native.build()
+    library = compile_stub(tmp_path_factory.mktemp("stub"))
+
+    def see(program: str) -> dict[str, Any]:
+        done = run_program([sys.executable, Path(__file__).with_name(program), library])
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return see
 
 
 @pytest.fixture

@@ -83,18 +83,26 @@ def report(bound) -> dict[str, Any]:
     return found
 
 
-def one_run(stub: Stub, net: Net, bound) -> dict[str, Any]:
-    """A run and its wait; what it computed and how."""
-    stub.log()
-    bound["run"]()
-    net.device.sync()
-    return {"log": stub.log(), **report(bound)}
+class Bound:
+    """A run of a chain that is bound to its input."""
+
+    def __init__(self, stub: Stub, number: int, recording: str = "always", **net) -> None:
+        self._stub, self.net = stub, Net(number, **net)
+        self.run = self.net.bind(recording)
+
+    def once(self) -> dict[str, Any]:
+        """A run and its wait; what it computed and how."""
+        self._stub.log()
+        self.run["run"]()
+        self.net.device.sync()
+        return {"log": self._stub.log(), **report(self.run)}
+
+    def often(self, count: int) -> list[Any]:
+        return [self.once() for _ in range(count)]
 
 
 def runs(stub: Stub, number: int, recording: str, count: int = 8, **net) -> list[Any]:
-    made = Net(number, **net)
-    bound = made.bind(recording)
-    return [one_run(stub, made, bound) for _ in range(count)]
+    return Bound(stub, number, recording, **net).often(count)
 
 
 def modes(stub: Stub):
@@ -110,47 +118,40 @@ def failures(stub: Stub):
     found = {}
     for number, names in ENTRIES.items():
         for name in names:
-            net = Net(number)
-            bound = net.bind("always")
-            said = [one_run(stub, net, bound)]
+            bound = Bound(stub, number)
+            said = bound.often(1)
             with stub.failing(name):
-                said += [one_run(stub, net, bound) for _ in range(2)]
-            said.append(one_run(stub, net, bound))
-            found[name] = said
+                said += bound.often(2)
+            found[name] = [*said, bound.once()]
     return found
 
 
 def failing_kernels(stub: Stub):
     """Without kernel objects of its own a run goes through the virtual machine."""
-    net = Net(PLAIN)
-    bound = net.bind("always")
-    said = [one_run(stub, net, bound)]
+    bound = Bound(stub, PLAIN)
+    said = bound.once()
     with stub.failing("clCreateKernel"):
-        said.append(one_run(stub, net, bound))
-    return said
+        return [said, bound.once()]
 
 
 def failing_launches(stub: Stub):
     """A device that takes nothing: the caller gets an error, and later a run again."""
-    net = Net(PLAIN)
-    bound = net.bind("always")
-    said = [one_run(stub, net, bound), one_run(stub, net, bound)]
+    bound = Bound(stub, PLAIN)
+    said = bound.often(2)
     with stub.failing("clEnqueueNDRangeKernel"):
         try:
-            bound["run"]()
+            bound.run["run"]()
             error = ""
         except RuntimeError as raised:
             error = str(raised)
-    return [*said, error, one_run(stub, net, bound)]
+    return [*said, error, bound.once()]
 
 
 def failing_in_a_trial(stub: Stub):
-    net = Net(BUFFERS)
-    bound = net.bind("best")
-    said = [one_run(stub, net, bound) for _ in range(3)]
+    bound = Bound(stub, BUFFERS, "best")
+    said = bound.often(3)
     with stub.failing("clEnqueueCommandBufferKHR"):
-        said += [one_run(stub, net, bound) for _ in range(2)]
-    return said
+        return said + bound.often(2)
 
 
 def slow_recordings(stub: Stub):
@@ -171,7 +172,8 @@ def released(stub: Stub):
         before = stub.live()
         bound = net.bind("always")
         for _ in range(4):
-            one_run(stub, net, bound)
+            bound["run"]()
+            net.device.sync()
         held = stub.live() - before
         del bound
         function("release_pool")(number)
@@ -180,28 +182,25 @@ def released(stub: Stub):
 
 
 def held_outputs(stub: Stub):
-    net = Net(BUFFERS)
-    bound = net.bind("always")
+    bound = Bound(stub, BUFFERS)
     said = []
     kept = None
     for _ in range(3):
         stub.log()
-        kept = bound["run"]()
-        said.append({"log": stub.log(), **report(bound)})
+        kept = bound.run["run"]()
+        said.append({"log": stub.log(), **report(bound.run)})
     kept = None
-    return [*said, one_run(stub, net, bound), kept]
+    return [*said, bound.once(), kept]
 
 
 def profiled(stub: Stub):
     """A profile in the midst of recorded runs, which exchanges the queue twice."""
-    net = Net(BUFFERS)
-    bound = net.bind("always")
-    said = [one_run(stub, net, bound) for _ in range(3)]
+    bound = Bound(stub, BUFFERS)
+    said = bound.often(3)
     function("profile_start")(BUFFERS)
-    said.append(one_run(stub, net, bound))
+    said += bound.often(1)
     launches = json.loads(function("profile_stop")(BUFFERS))
-    said.append(one_run(stub, net, bound))
-    return {"runs": said, "launches": launches}
+    return {"runs": said + bound.often(1), "launches": launches}
 
 
 def stepped(stub: Stub):
@@ -216,16 +215,18 @@ def stepped(stub: Stub):
 
     found: dict[str, Any] = {}
     for number, recording in ((0, "best"), (1, "kept"), (1, "always"), (1, "best"), (3, "always")):
-        net = Net(number, between=between)
+        bound = Bound(stub, number, recording, between=between)
+        net = bound.net
+        del bound.run
         net(net.input)
         function("release_pool")(number)
         before = stub.live()
-        bound = net.bind(recording)
-        said = [one_run(stub, net, bound) for _ in range(8)]
-        bound["rebind"](0, tvm.runtime.tensor(np.zeros(64, "float32"), net.device))
-        said += [one_run(stub, net, bound) for _ in range(2)]
+        bound.run = net.bind(recording)
+        said = bound.often(8)
+        bound.run["rebind"](0, tvm.runtime.tensor(np.zeros(64, "float32"), net.device))
+        said += bound.often(2)
         failing[:] = [1, 0]  # the second step of the next run
-        said += [one_run(stub, net, bound) for _ in range(2)]
+        said += bound.often(2)
         del bound
         function("release_pool")(number)
         found[f"{number} {recording}"] = {"runs": said, "left": stub.live() - before}
@@ -233,43 +234,40 @@ def stepped(stub: Stub):
 
 
 def obstacles(stub: Stub):
-    net = Net(BUFFERS, copied=True)
-    bound = net.bind("best")
+    bound = Bound(stub, BUFFERS, "best", copied=True)
     set_calls, copies = [], []
     for _ in range(4):
         before = stub.calls("clSetKernelArg")
-        copies.append(one_run(stub, net, bound))
+        copies.append(bound.once())
         set_calls.append(stub.calls("clSetKernelArg") - before)
     return {"copies": copies, "set": set_calls, "nothing": runs(stub, BUFFERS, "best", 3, steps=0)}
 
 
 def forgotten(stub: Stub):
-    net = Net(BUFFERS)
-    bound = net.bind("always")
-    said = [one_run(stub, net, bound) for _ in range(2)]
-    bound["forget"]()
-    return said + [one_run(stub, net, bound) for _ in range(2)]
+    bound = Bound(stub, BUFFERS)
+    said = bound.often(2)
+    bound.run["forget"]()
+    return said + bound.often(2)
 
 
 def rebound(stub: Stub):
     """The input is another tensor for two runs, then the first again for many."""
-    net = Net(BUFFERS)
-    bound = net.bind("best")
-    other = tvm.runtime.tensor(np.zeros(64, "float32"), net.device)
-    first = net.input
-    said = [one_run(stub, net, bound) for _ in range(6)]
+    bound = Bound(stub, BUFFERS, "best")
+    device, first = bound.net.device, bound.net.input
+    other = tvm.runtime.tensor(np.zeros(64, "float32"), device)
+    said = bound.often(6)
     for tensor in (other, first):
         before = stub.calls("clSetKernelArg")
-        bound["rebind"](0, tensor)
-        bound["rebind"](0, tensor)
+        bound.run["rebind"](0, tensor)
+        bound.run["rebind"](0, tensor)
         said.append({"set": stub.calls("clSetKernelArg") - before})
-        said += [one_run(stub, net, bound) for _ in range(2)]
-    said += [one_run(stub, net, bound) for _ in range(2)]
-    with_wrong_shape = tvm.runtime.tensor(np.zeros(32, "float32"), net.device)
+        said += bound.often(2)
+    said += bound.often(2)
+    with_wrong_shape = tvm.runtime.tensor(np.zeros(32, "float32"), device)
     errors = []
     for index, tensor in ((0, with_wrong_shape), (1, first)):
         try:
-            bound["rebind"](index, tensor)
+            bound.run["rebind"](index, tensor)
         except ValueError as error:
             errors.append(str(error))
     return {"runs": said, "errors": errors}
@@ -279,12 +277,10 @@ def flushes(stub: Stub):
     """Flushes of one run, by how it is launched."""
     found = {}
     for recording in ("off", "kept", "always"):
-        net = Net(BUFFERS, steps=60)
-        bound = net.bind(recording)
-        for _ in range(2):
-            one_run(stub, net, bound)
+        bound = Bound(stub, BUFFERS, recording, steps=60)
+        bound.often(2)
         before = stub.calls("clFlush")
-        one_run(stub, net, bound)
+        bound.once()
         found[recording] = stub.calls("clFlush") - before
     return found
 

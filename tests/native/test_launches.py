@@ -2,16 +2,12 @@
 
 import json
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.commands import run_program
 from tests.native.opencl_source import INT32, MEMORY, load_kernels, pointer
 
 HERE = Path(__file__).parent
@@ -23,25 +19,8 @@ NO_QUEUES = f"{QUEUE}: the device has no cl_qcom_recordable_queues"
 
 
 @pytest.fixture(scope="module")
-def stub_library(tmp_path_factory) -> Path:
-    from adrenoc import native
-
-    native.build()
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    assert compiler is not None, "the runtime was built, so there is a compiler"
-    library = tmp_path_factory.mktemp("stub") / "libstub_opencl.so"
-    command = [compiler, "-O1", "-shared", "-fPIC", "-o", str(library)]
-    subprocess.run([*command, *map(str, sorted(HERE.glob("stub_*.c")))], check=True)
-    return library
-
-
-@pytest.fixture(scope="module")
-def cases(stub_library) -> dict[str, Any]:
-    """What `launch_cases` saw."""
-    done = run_program([sys.executable, str(HERE / "launch_cases.py"), str(stub_library)])
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def cases(counted) -> dict[str, Any]:
+    return counted("launch_cases.py")
 
 
 def _check_logs(runs: list[dict[str, Any]]) -> None:

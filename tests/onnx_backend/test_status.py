@@ -6,9 +6,7 @@ from collections import Counter
 import pytest
 
 from tests.onnx_backend.cases import Case, load_cases
-from tests.onnx_backend.execute import Outcome
-from tests.onnx_backend.pool import run_cases
-from tests.onnx_backend.table import read_table
+from tests.onnx_backend.execute import Outcome, read_table, run_cases
 
 SAMPLE = 24
 """Cases a run; all of them: scripts/verify onnx-ops --jobs 2."""

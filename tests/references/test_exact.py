@@ -2,16 +2,23 @@
 is told apart from exact arithmetic."""
 
 from pathlib import Path
+from typing import Any
 
+import flatbuffers
 import numpy as np
 import onnx
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from onnx import helper
 
-from adrenoc.check.own_rounding import Reference
-from adrenoc.check.reference import run_reference
+from adrenoc.base.errors import InputError, ToolError
+from adrenoc.check import runtimes
+from adrenoc.check.own_rounding import Reference, read_quanta
+from adrenoc.check.reference import _explain_end, run_reference
 from adrenoc.check.reference_process import explain_installed, run_exact
+from adrenoc.check.runtimes import tensor_names
 from tests.models import graph, write
+from tests.tflite.build import ModelBuilder, T
 
 RANDOM = np.random.default_rng(0)
 
@@ -114,3 +121,64 @@ def test_recurrent_layers_of_bytes_tell_what_users_see(tmp_path):
     inputs = {"x": RANDOM.standard_normal((7, 2, 5)).astype(np.float32)}
     told = explain_installed(path, inputs, run_reference(path, inputs))
     assert "rounds data and states of recurrent layers to bytes" in told
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(1, "ended its process with code 1"), (-11, r"crashed \(SIGSEGV\)")]
+)
+def test_a_process_that_ends_is_the_runtimes(tmp_path, code, said):
+    model = write(graph([helper.make_node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"]), tmp_path)
+    error = _explain_end(model, code)
+    assert isinstance(error, ToolError) and error.exit_code == 19
+    with pytest.raises(ToolError, match=f"onnxruntime {said} as it computed"):
+        raise error
+
+
+def test_steps_that_litert_refuses_are_told_as_one_run_is(tmp_path, monkeypatch):
+    def fail(*_) -> None:
+        raise RuntimeError("gather index out of bounds")
+
+    model = tmp_path / "m.tflite"
+    model.write_bytes(b"\x1c\x00\x00\x00TFL3" + bytes(64))
+    monkeypatch.setattr(runtimes, "open_interpreter", lambda *_, **__: None)
+    monkeypatch.setattr(runtimes, "call_graph", fail)
+    with pytest.raises(InputError, match=r"LiteRT cannot run .*gather index out of bounds"):
+        runtimes.run_steps(model, [{"x": np.zeros(2)}], kept=())
+
+
+A, B = np.random.default_rng(1).standard_normal((2, 2, 3)).astype(np.float32)
+
+
+def difference() -> ModelBuilder:
+    """exp(x - x__1), whose tensors have one name each way."""
+    model = ModelBuilder()
+    main = model.graph()
+    given = [main.add(T(data=np.zeros((2, 3), np.float32)), "x") for _ in range(2)]
+    (between,) = main.op("SUB", given, [T(shape=(2, 3))], "SubOptions")
+    main.outputs = main.op("EXP", [between], [T(shape=(2, 3))], "ExpOptions")
+    for index in (between, *main.outputs):
+        main.tensors[index].name = "y"
+    return model
+
+
+def test_inputs_tensors_and_outputs_of_one_name(tmp_path):
+    path = tmp_path / "m.tflite"
+    path.write_bytes(difference().write())
+    assert {"x", "x__1", "y", "y__1"} <= tensor_names(path)
+    found = run_reference(path, {"x": A, "x__1": B}, tensors=["y"])
+    np.testing.assert_allclose(found["y"], A - B, rtol=1e-6)
+    np.testing.assert_allclose(found["y__1"], np.exp(A - B), rtol=1e-5)
+    assert read_quanta(path) is None
+
+
+def test_a_buffer_that_also_names_bytes_behind_the_file(tmp_path):
+    model: Any = schema.ModelT.InitFromPackedBuf(difference().write(), 0)
+    model.buffers.append(schema.BufferT())
+    model.buffers[-1].data = [1, 2, 3, 4]
+    model.buffers[-1].offset, model.buffers[-1].size = 1 << 32, 1 << 63
+    writer = flatbuffers.Builder(1024)
+    writer.Finish(model.Pack(writer), b"TFL3")
+    path = tmp_path / "m.tflite"
+    path.write_bytes(bytes(writer.Output()))
+    found = run_reference(path, {"x": A, "x__1": B})
+    np.testing.assert_allclose(found["y__1"], np.exp(A - B), rtol=1e-5)

@@ -15,7 +15,7 @@ import pytest
 
 import adrenoc
 from tests.commands import run_program
-from tests.one_unit import write_unit
+from tests.compilers import write_unit
 
 pytestmark = pytest.mark.nightly
 

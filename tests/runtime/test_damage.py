@@ -8,8 +8,7 @@ import pytest
 
 import adrenoc
 from adrenoc.bundle.bundle import Bundle, write_app_tar
-from tests.compilers import compile_once
-from tests.one_unit import write_unit
+from tests.compilers import compile_once, write_unit
 from tests.runtime.programs import Finished
 
 Execute = Callable[..., Finished]

@@ -25,7 +25,7 @@ from tests.host.decoder_bundles import DecoderShape, write_decoder, write_tokeni
 from tests.host.encoder_decoders import make_cross_decoder
 from tests.models import graph, write, write_network, write_stepper
 from tests.onnx_backend.cases import load_cases
-from tests.onnx_backend.table import read_table
+from tests.onnx_backend.execute import read_table
 from tests.runtime.programs import HERE, flip_bits, run_case
 
 Deed = Callable[..., dict[str, Any]]

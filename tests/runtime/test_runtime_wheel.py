@@ -33,7 +33,7 @@ from tests.commands import run_program
 from tests.ndks import forget_ndks
 from tests.runtime.fake_adb import fake_adb_process, what_happened
 from tests.runtime.servers import SOFTWARE_ENVIRONMENT
-from tests.script_module import load_script
+from tests.sources import load_script
 
 _PHONE, _ABI = "R58M12ABCDE", "arm64-v8a"
 

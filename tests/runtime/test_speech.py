@@ -24,7 +24,7 @@ from tests.host.encoder_decoders import (
     make_first_call,
 )
 from tests.runtime.programs import compile_against, draw
-from tests.script_module import load_script
+from tests.sources import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = "docs/samples/speech"

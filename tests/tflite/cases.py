@@ -3,12 +3,13 @@
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.tflite.build import ModelBuilder, T
+from tests.tflite.build import ModelBuilder, T, start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +78,9 @@ class Recipe:
         Raises:
             RuntimeError, ValueError: LiteRT does not take the model.
         """
+        case = partial(Case, name=self.name, operator=self.operator, excluded=self.excluded)
         if self.build is None:
-            return Case(
-                name=self.name,
-                operator=self.operator,
-                model=b"",
-                inputs={},
-                outputs={},
-                excluded=self.excluded,
-            )
+            return case(model=b"", inputs={}, outputs={})
         made, reference = self.build(np.random.default_rng(zlib.crc32(self.name.encode())))
         model, expected = made.finish()
         main = made.graphs[0]
@@ -101,14 +96,10 @@ class Recipe:
             for name, index in zip(names, main.outputs, strict=True)
             if main.tensors[index].quantization is not None
         }
-        return Case(
-            name=self.name,
-            operator=self.operator,
+        fed = [main.tensors[i].name.decode() for i in main.inputs]
+        return case(
             model=model,
-            inputs={
-                main.tensors[i].name.decode(): f
-                for i, f in zip(main.inputs, main.feeds, strict=True)
-            },
+            inputs=dict(zip(fed, main.feeds, strict=True)),
             outputs=dict(zip(names, expected, strict=True)),
             quanta=frozenset(() if self.exact else quantised),
             tolerance=self.tolerance,
@@ -116,8 +107,6 @@ class Recipe:
 
 
 def _run(model: bytes, feeds: Sequence[np.ndarray], *, plain: bool = True) -> list[np.ndarray]:
-    from tests.tflite.build import start
-
     run = start(model, plain=plain)
     for detail, feed in zip(run.get_input_details(), feeds, strict=True):
         run.set_tensor(detail["index"], feed)
@@ -175,28 +164,16 @@ def qw(*shape: int, axis: int | None = None, dtype: str = "int8", scale: float =
     def make(r: np.random.Generator) -> T:
         low, high = (-127, 128) if dtype == "int8" else _RANGE[dtype]
         data = r.integers(low, high, shape).astype("int8" if dtype == "int4" else dtype)
-        count = 1 if axis is None else shape[axis]
-        scales = scale * r.uniform(0.5, 1.5, count)
-        return T(
-            dtype=dtype,
-            data=data,
-            scales=[float(s) for s in scales],
-            axis=axis or 0,
-            is_constant=True,
-        )
+        scales = (scale * r.uniform(0.5, 1.5, 1 if axis is None else shape[axis])).tolist()
+        return T(dtype=dtype, data=data, scales=scales, axis=axis or 0, is_constant=True)
 
     return make
 
 
 def qb(count: int, dtype: str = "int32", size: int = 5000) -> Make:
     """A bias of quantised weights."""
-    return lambda r: T(
-        dtype=dtype,
-        data=r.integers(-size, size, count).astype(dtype),
-        scales=[1.0],
-        zeros=[0],
-        is_constant=True,
-    )
+    kind = partial(T, dtype=dtype, scales=[1.0], zeros=[0], is_constant=True)
+    return lambda r: kind(data=r.integers(-size, size, count).astype(dtype))
 
 
 def state(*shape: int) -> Make:
@@ -210,6 +187,7 @@ def none(_: np.random.Generator) -> None:
 
 
 F32 = T()
+RELU, RELU6 = {"fusedActivationFunction": 1}, {"fusedActivationFunction": 3}
 
 
 def qt(dtype: str = "int8", scale: float = 0.02, zero: int = 0) -> T:
@@ -274,27 +252,10 @@ def _with_scales(tensor: T | None, others: Sequence[T | None]) -> T | None:
 
 
 def load_recipes() -> dict[str, Recipe]:
-    from tests.tflite import (
-        cases_control,
-        cases_math,
-        cases_move,
-        cases_product,
-        cases_recurrent,
-        cases_reduce,
-        cases_window,
-    )
+    from tests.tflite import cases_control, cases_math, cases_move, cases_product, cases_window
 
-    parts = (
-        cases_math,
-        cases_move,
-        cases_window,
-        cases_product,
-        cases_reduce,
-        cases_recurrent,
-        cases_control,
-    )
     found: dict[str, Recipe] = {}
-    for part in parts:
+    for part in (cases_math, cases_move, cases_window, cases_product, cases_control):
         for recipe in part.recipes():
             if recipe.name in found:
                 raise ValueError(f"two cases are called {recipe.name}")
@@ -306,14 +267,11 @@ def recipe(
     operator: str, suffix: str, *args, tolerance: float = 1e-4, exact: bool = False, **options
 ) -> Recipe:
     """A recipe of one operator, named after it."""
-    name = operator.lower() + (f"_{suffix}" if suffix else "")
-    return Recipe(
-        name=name,
-        operator=operator,
-        build=one(operator, *args, **options),
-        tolerance=tolerance,
-        exact=exact,
+    name, build = (
+        "_".join(filter(None, (operator.lower(), suffix))),
+        one(operator, *args, **options),
     )
+    return Recipe(name=name, operator=operator, build=build, tolerance=tolerance, exact=exact)
 
 
 def excluded(operator: str, reason: str) -> Recipe:

@@ -41,13 +41,8 @@ def _branches(*, constant: bool):
             inner = graph.add(T(shape=(3, 4)))
             graph.inputs = [inner]
             graph.outputs = graph.op(kind, [inner], [T(shape=(3, 4))])
-        main.outputs = main.op(
-            "IF",
-            [condition, value],
-            [T(shape=(3, 4))],
-            "IfOptions",
-            {"thenSubgraphIndex": 1, "elseSubgraphIndex": 2},
-        )
+        places = {"thenSubgraphIndex": 1, "elseSubgraphIndex": 2}
+        main.outputs = main.op("IF", [condition, value], [T(shape=(3, 4))], "IfOptions", places)
         return made, None
 
     return build
@@ -85,14 +80,9 @@ def _loop(r: np.random.Generator) -> Built:
     next_count = body.op("ADD", [body.inputs[0], step], [T(dtype="int32")], "AddOptions")
     twice = body.op("ADD", [body.inputs[1]] * 2, [T(shape=(3, 4))], "AddOptions")
     body.outputs = [*next_count, *twice]
-    results = main.op(
-        "WHILE",
-        [count, x],
-        [T(dtype="int32"), T(shape=(3, 4))],
-        "WhileOptions",
-        {"condSubgraphIndex": 1, "bodySubgraphIndex": 2},
-    )
-    main.outputs = results
+    places = {"condSubgraphIndex": 1, "bodySubgraphIndex": 2}
+    results = [T(dtype="int32"), T(shape=(3, 4))]
+    main.outputs = main.op("WHILE", [count, x], results, "WhileOptions", places)
     return made, None
 
 
@@ -138,56 +128,51 @@ def _detection() -> Recipes:
     yield recipe("NON_MAX_SUPPRESSION_V4", "", inputs, [it(), it()])
     yield recipe("NON_MAX_SUPPRESSION_V5", "", [*inputs, k(0.0, "float32")], [it(), F32, it()])
     yield recipe("NON_MAX_SUPPRESSION_V5", "soft", [*inputs, k(0.5, "float32")], [it(), F32, it()])
-    yield Recipe(
-        name="detection_postprocess",
-        operator="TFLite_Detection_PostProcess",
-        build=_postprocess(regular=False),
-    )
-    yield Recipe(
-        name="detection_postprocess_regular",
-        operator="TFLite_Detection_PostProcess",
-        build=_postprocess(regular=True),
-    )
+    for name, regular in (
+        ("detection_postprocess", False),
+        ("detection_postprocess_regular", True),
+    ):
+        yield Recipe(name=name, operator=_POSTPROCESS, build=_postprocess(regular=regular))
+
+
+_POSTPROCESS = "TFLite_Detection_PostProcess"
+_COUNTS = {
+    "max_detections": 5,
+    "max_classes_per_detection": 1,
+    "detections_per_class": 3,
+    "num_classes": 3,
+}
+_NUMBERS = {
+    "nms_score_threshold": 0.1,
+    "nms_iou_threshold": 0.5,
+    "y_scale": 10.0,
+    "x_scale": 10.0,
+    "h_scale": 5.0,
+    "w_scale": 5.0,
+}
 
 
 def _postprocess(*, regular: bool):
     def build(r: np.random.Generator) -> Built:
-        from flatbuffers import flexbuffers
-
         writer = flexbuffers.Builder()
         with writer.Map():
-            for key, number in (
-                ("max_detections", 5),
-                ("max_classes_per_detection", 1),
-                ("detections_per_class", 3),
-                ("num_classes", 3),
-            ):
+            for key, number in _COUNTS.items():
                 writer.Int(key, number)
             writer.Bool("use_regular_nms", regular)
-            for key, value in (
-                ("nms_score_threshold", 0.1),
-                ("nms_iou_threshold", 0.5),
-                ("y_scale", 10.0),
-                ("x_scale", 10.0),
-                ("h_scale", 5.0),
-                ("w_scale", 5.0),
-            ):
+            for key, value in _NUMBERS.items():
                 writer.Float(key, value)
         count = 20
-        anchors = np.concatenate(
-            [r.uniform(0.2, 0.8, (count, 2)), r.uniform(0.1, 0.5, (count, 2))], 1
-        ).astype(np.float32)
+        anchors = [r.uniform(0.2, 0.8, (count, 2)), r.uniform(0.1, 0.5, (count, 2))]
         made = ModelBuilder()
         graph = made.graph()
         scores = r.permutation(np.linspace(0.01, 0.99, count * 4)).reshape(1, count, 4)
         inputs = [
             graph.add(T(data=r.uniform(-1, 1, (1, count, 4)).astype(np.float32))),
             graph.add(T(data=scores.astype(np.float32))),
-            graph.add(T(data=anchors, is_constant=True)),
+            graph.add(T(data=np.concatenate(anchors, 1).astype(np.float32), is_constant=True)),
         ]
-        graph.outputs = graph.op(
-            "TFLite_Detection_PostProcess", inputs, [F32] * 4, custom=bytes(writer.Finish())
-        )
+        custom = bytes(writer.Finish())
+        graph.outputs = graph.op(_POSTPROCESS, inputs, [F32] * 4, custom=custom)
         return made, None
 
     return build

@@ -5,35 +5,34 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tests.tflite.build import T
-from tests.tflite.cases import F32, Recipes, Reference, b, f, i, it, k, q, qt, recipe, w
+from tests.tflite.cases import (
+    F32,
+    RELU,
+    RELU6,
+    Recipes,
+    Reference,
+    b,
+    f,
+    i,
+    it,
+    k,
+    q,
+    qt,
+    recipe,
+    w,
+)
 
 _ANY = {"low": -2.0, "high": 2.0}
+_WIDE = {"low": -5.0, "high": 5.0}
 _POSITIVE = {"low": 0.1, "high": 3.0}
 
+_OF_ANY = """ABS CEIL COS ELU EXP FLOOR GELU LEAKY_RELU LOGISTIC NEG RELU RELU_0_TO_1 RELU_N1_TO_1
+SIGN SIN SQUARE TANH"""
 _UNARY = {
-    "ABS": _ANY,
-    "CEIL": _ANY,
-    "COS": _ANY,
-    "ELU": _ANY,
-    "EXP": _ANY,
-    "FLOOR": _ANY,
-    "GELU": _ANY,
-    "HARD_SWISH": {"low": -5.0, "high": 5.0},
-    "LEAKY_RELU": _ANY,
-    "LOG": _POSITIVE,
-    "LOGISTIC": _ANY,
-    "NEG": _ANY,
-    "RELU": _ANY,
+    **dict.fromkeys(_OF_ANY.split(), _ANY),
+    **dict.fromkeys(("LOG", "RSQRT", "SQRT"), _POSITIVE),
+    **dict.fromkeys(("HARD_SWISH", "ROUND"), _WIDE),
     "RELU6": {"low": -3.0, "high": 9.0},
-    "RELU_0_TO_1": _ANY,
-    "RELU_N1_TO_1": _ANY,
-    "ROUND": {"low": -5.0, "high": 5.0},
-    "RSQRT": _POSITIVE,
-    "SIGN": _ANY,
-    "SIN": _ANY,
-    "SQRT": _POSITIVE,
-    "SQUARE": _ANY,
-    "TANH": _ANY,
 }
 _OPTIONS = {"LEAKY_RELU": {"alpha": 0.2}}
 
@@ -94,15 +93,13 @@ def recipes() -> Recipes:
     for kind, variants in _QUANTISED_UNARY.items():
         values = _OPTIONS.get(kind, {})
         for dtype, scale, zero, out_scale, out_zero in variants:
-            yield recipe(
-                kind,
-                dtype,
-                [q(1, 5, 6, 7, dtype=dtype, scale=scale, zero=zero)],
-                [qt(dtype, out_scale, out_zero)],
-                values,
-                # LiteRT interpolates a table here, which is off by up to ten quanta of these.
-                reference=_exact(kind, scale, out_scale) if dtype == "int16" else None,
+            x, out = (
+                q(1, 5, 6, 7, dtype=dtype, scale=scale, zero=zero),
+                qt(dtype, out_scale, out_zero),
             )
+            # LiteRT interpolates a table here, which is off by up to ten quanta of these.
+            reference = _exact(kind, scale, out_scale) if dtype == "int16" else None
+            yield recipe(kind, dtype, [x], [out], values, reference=reference)
     yield recipe("GELU", "tanh", [f(2, 9)], values={"approximate": True})
     yield from _binary()
     yield from _quantised_binary()
@@ -119,12 +116,8 @@ def _binary() -> Recipes:
         yield recipe(kind, "five_axes", [f(2, 1, 3, 1, 4), f(1, 2, 1, 3, 4, **_POSITIVE)])
         if kind in _FUSED:
             for number, label in ((1, "relu"), (2, "n1_to_1"), (3, "relu6")):
-                yield recipe(
-                    kind,
-                    label,
-                    [f(1, 3, 3, 5), f(1, 3, 3, 5, **_POSITIVE)],
-                    values={"fusedActivationFunction": number},
-                )
+                fused = {"fusedActivationFunction": number}
+                yield recipe(kind, label, [f(1, 3, 3, 5), f(1, 3, 3, 5, **_POSITIVE)], values=fused)
     yield recipe("ADD_N", "", [f(2, 3, 4), f(2, 3, 4), f(2, 3, 4)])
     yield recipe("ADD_N", "int32", [i(2, 3), i(2, 3)], [it()])
     yield recipe("ATAN2", "", [f(3, 5), f(3, 5)])
@@ -136,12 +129,7 @@ def _binary() -> Recipes:
     for kind in _COMPARE:
         yield recipe(kind, "", [f(2, 5), f(2, 5)], [it("bool")])
         yield recipe(kind, "int32", [i(3, 9, low=0, high=3), i(9, low=0, high=3)], [it("bool")])
-        yield recipe(
-            kind,
-            "int64",
-            [i(9, low=0, high=3, dtype="int64"), i(9, low=0, high=3, dtype="int64")],
-            [it("bool")],
-        )
+        yield recipe(kind, "int64", [i(9, low=0, high=3, dtype="int64")] * 2, [it("bool")])
         yield recipe(kind, "int8", [q(4, 9), q(4, 9)], [it("bool")])
     for kind in ("LOGICAL_AND", "LOGICAL_OR"):
         yield recipe(kind, "", [b(3, 7), b(3, 7)], [it("bool")])
@@ -162,8 +150,8 @@ def _quantised_binary() -> Recipes:
             out = qt(dtype, 0.05, result)
             yield recipe(kind, dtype, [a, c], [out])
             yield recipe(kind, f"{dtype}_row", [a, row], [out])
-            yield recipe(kind, f"{dtype}_relu", [a, c], [out], {"fusedActivationFunction": 1})
-            yield recipe(kind, f"{dtype}_relu6", [a, c], [out], {"fusedActivationFunction": 3})
+            yield recipe(kind, f"{dtype}_relu", [a, c], [out], RELU)
+            yield recipe(kind, f"{dtype}_relu6", [a, c], [out], RELU6)
         same = q(1, 4, 5, 6, dtype=dtype, scale=0.02, zero=zero)
         for kind in ("MAXIMUM", "MINIMUM"):
             yield recipe(kind, dtype, [a, same], [qt(dtype, 0.02, zero)])
@@ -201,15 +189,14 @@ def _integers() -> Recipes:
 
 
 def _conversions() -> Recipes:
-    yield recipe("CAST", "int32", [f(3, 7)], [it()])
     yield recipe("CAST", "from_int32", [i(3, 7)], [F32])
     yield recipe("CAST", "from_bool", [b(3, 7)], [F32])
-    yield recipe("CAST", "bool", [i(3, 7, low=-1, high=2)], [it("bool")])
-    yield recipe("CAST", "int64", [i(3, 7)], [it("int64")])
-    yield recipe("CAST", "uint8", [f(3, 7, low=0, high=200)], [it("uint8")])
-    yield recipe("CAST", "int8", [i(3, 7)], [it("int8")])
-    yield recipe("CAST", "int16", [i(3, 7)], [it("int16")])
-    yield recipe("CAST", "float16", [f(3, 7)], [it("float16")])
+    for dtype, x in (
+        *(("int32", f(3, 7)), ("float16", f(3, 7)), ("uint8", f(3, 7, low=0, high=200))),
+        *((dtype, i(3, 7)) for dtype in ("int64", "int8", "int16")),
+        ("bool", i(3, 7, low=-1, high=2)),
+    ):
+        yield recipe("CAST", dtype, [x], [it(dtype)])
     yield recipe("BITCAST", "", [f(3, 7)], [it()])
     yield recipe("BITCAST", "float", [i(3, 7, low=1 << 29, high=1 << 30)], [F32])
     for dtype, zero in (("int8", 3), ("uint8", 120), ("int16", 0)):
@@ -219,9 +206,8 @@ def _conversions() -> Recipes:
         yield recipe("QUANTIZE", f"{dtype}_again", [x], [qt(dtype, 0.03, zero)])
     yield recipe("QUANTIZE", "int8_uint8", [q(3, 9, zero=-4)], [qt("uint8", 0.02, 124)])
     yield recipe("QUANTIZE", "uint8_int8", [q(3, 9, dtype="uint8")], [qt("int8", 0.02, -128)])
-    yield recipe(
-        "QUANTIZE", "int16_int8", [q(3, 9, dtype="int16", scale=1e-4)], [qt("int8", 0.03, 5)]
-    )
+    wide = q(3, 9, dtype="int16", scale=1e-4)
+    yield recipe("QUANTIZE", "int16_int8", [wide], [qt("int8", 0.03, 5)])
     yield recipe("DEQUANTIZE", "float16", [_half], [F32])
     values = {"min": -1.5, "max": 2.0, "numBits": 8}
     yield recipe("FAKE_QUANT", "", [f(3, 9)], values=values)

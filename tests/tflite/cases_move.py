@@ -95,15 +95,11 @@ def _cuts() -> Recipes:
         yield recipe("CONCATENATION", label, [x, x, x], [out], {"axis": 2})
         yield recipe("TILE", label, [x, k([2, 1, 3])], [out])
         yield recipe("REVERSE_V2", label, [x, k([1])], [out])
-        lengths = k([2, 5, 1])
+        axes = {"seqDim": 2, "batchDim": 0}
         if label not in ("int8",):
-            yield recipe(
-                "REVERSE_SEQUENCE", label, [x, lengths], [out], {"seqDim": 2, "batchDim": 0}
-            )
-    mixed = [
-        q(1, 3, 3, 5, dtype="uint8", scale=0.02, zero=120),
-        q(1, 3, 3, 3, dtype="uint8", scale=0.03, zero=90),
-    ]
+            yield recipe("REVERSE_SEQUENCE", label, [x, k([2, 5, 1])], [out], axes)
+    first = q(1, 3, 3, 5, dtype="uint8", scale=0.02, zero=120)
+    mixed = [first, q(1, 3, 3, 3, dtype="uint8", scale=0.03, zero=90)]
     yield recipe("CONCATENATION", "uint8_mixed", mixed, [qt("uint8", 0.03, 100)], {"axis": 3})
     yield recipe("CONCATENATION", "relu", [f(1, 3, 3, 5), f(1, 3, 3, 3)], [F32], {"axis": -1})
 
@@ -141,32 +137,21 @@ def _lookups() -> Recipes:
         yield recipe("GATHER", label, [x, k([3, 0, 4, 4])], [out], {"axis": 0})
         yield recipe("GATHER_ND", label, [x, k([[0, 1], [4, 2], [3, 0]])], [out])
     for axis in (1, 2):
-        yield recipe(
-            "GATHER", f"axis{axis}", [f(5, 3, 4), i(2, 2, low=0, high=3)], values={"axis": axis}
-        )
-    yield recipe(
-        "GATHER", "batch", [f(2, 5, 3), i(2, 4, low=0, high=5)], values={"axis": 1, "batchDims": 1}
-    )
+        data = [f(5, 3, 4), i(2, 2, low=0, high=3)]
+        yield recipe("GATHER", f"axis{axis}", data, values={"axis": axis})
+    data = [f(2, 5, 3), i(2, 4, low=0, high=5)]
+    yield recipe("GATHER", "batch", data, values={"axis": 1, "batchDims": 1})
     yield recipe("GATHER_ND", "runtime", [f(5, 3), i(4, 2, low=0, high=3)])
     yield recipe("EMBEDDING_LOOKUP", "", [k([3, 0, 2]), f(5, 4)])
     yield recipe("EMBEDDING_LOOKUP", "runtime", [i(3, low=0, high=5), f(5, 4)])
-    ids, shape = k([[0, 0], [0, 1], [2, 0]]), k([3, 2])
-    for number, label in ((0, "sum"), (1, "mean"), (2, "sqrtn")):
-        yield recipe(
-            "EMBEDDING_LOOKUP_SPARSE",
-            label,
-            [k([1, 3, 0]), ids, shape, k([1.0, 2.0, 0.5], "float32"), f(4, 3, 2)],
-            values={"combiner": number},
-        )
-    yield recipe(
-        "HASHTABLE_LOOKUP", "", [k([3, 7, 12]), k([1, 3, 12, 20]), f(4, 5)], [F32, it("uint8")]
-    )
-    yield recipe(
-        "ONE_HOT",
-        "",
-        [i(3, 4, low=-1, high=6), k(6), k(2.0, "float32"), k(-1.0, "float32")],
-        values={"axis": -1},
-    )
+    ids, weights = k([[0, 0], [0, 1], [2, 0]]), k([1.0, 2.0, 0.5], "float32")
+    data = [k([1, 3, 0]), ids, k([3, 2]), weights, f(4, 3, 2)]
+    for number, label in enumerate(("sum", "mean", "sqrtn")):
+        yield recipe("EMBEDDING_LOOKUP_SPARSE", label, data, values={"combiner": number})
+    data = [k([3, 7, 12]), k([1, 3, 12, 20]), f(4, 5)]
+    yield recipe("HASHTABLE_LOOKUP", "", data, [F32, it("uint8")])
+    data = [i(3, 4, low=-1, high=6), k(6), k(2.0, "float32"), k(-1.0, "float32")]
+    yield recipe("ONE_HOT", "", data, values={"axis": -1})
     yield recipe("ONE_HOT", "int32", [i(5, low=0, high=4), k(4), k(1), k(0)], [it()], {"axis": 0})
     yield recipe("SCATTER_ND", "", [k([[4], [1], [7]]), f(3, 2), k([8, 2])])
     yield recipe("SCATTER_ND", "int32", [k([[0, 1], [2, 2], [0, 1]]), i(3), k([3, 4])], [it()])
@@ -185,17 +170,13 @@ def _lookups() -> Recipes:
     yield recipe("UNIQUE", "runtime", [i(9, low=0, high=4)], [it(), it()], {"idxOutType": 2})
     yield excluded("LSH_PROJECTION", "hashes the bytes of strings and floats")
     yield excluded("SKIP_GRAM", "text as input")
-    yield excluded("HASHTABLE", "a table is a resource")
-    yield excluded("HASHTABLE_FIND", "a table is a resource")
-    yield excluded("HASHTABLE_IMPORT", "a table is a resource")
-    yield excluded("HASHTABLE_SIZE", "a table is a resource")
-    yield excluded("VAR_HANDLE", "a variable is a resource")
-    yield excluded("READ_VARIABLE", "a variable is a resource")
-    yield excluded("ASSIGN_VARIABLE", "a variable is a resource")
-    yield excluded("RANDOM_UNIFORM", "draws random numbers")
-    yield excluded("RANDOM_STANDARD_NORMAL", "draws random numbers")
-    yield excluded("MULTINOMIAL", "draws random numbers")
-    yield excluded("STABLEHLO_RNG_BIT_GENERATOR", "draws random numbers")
+    for reason, kinds in (
+        ("a table is a resource", "HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE"),
+        ("a variable is a resource", "VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE"),
+        ("draws random numbers", "RANDOM_UNIFORM RANDOM_STANDARD_NORMAL MULTINOMIAL"),
+        ("draws random numbers", "STABLEHLO_RNG_BIT_GENERATOR"),
+    ):
+        yield from (excluded(kind, reason) for kind in kinds.split())
 
 
 def _distinct(r: np.random.Generator) -> T:
@@ -203,32 +184,18 @@ def _distinct(r: np.random.Generator) -> T:
 
 
 def _sparse(r: np.random.Generator) -> T:
-    from tests.tflite.sparse import sparse_matrix
-
-    return sparse_matrix(r)
+    """Five rows of eight columns, as TFLite stores a sparse constant: columns compressed."""
+    dense = r.uniform(-1, 1, (5, 8)).astype(np.float32)
+    dense[r.uniform(0, 1, (5, 8)) < 0.7] = 0
+    return T(data=dense, is_constant=True, is_sparse=True)
 
 
 def _stablehlo() -> Recipes:
     for kind in ("ADD", "MULTIPLY", "MAXIMUM", "MINIMUM"):
         yield recipe(f"STABLEHLO_{kind}", "", [f(3, 4), f(3, 4)])
-    yield recipe(
-        "STABLEHLO_PAD",
-        "",
-        [f(3, 4), k(0.5, "float32")],
-        [F32],
-        {"edgePaddingLow": [1, 0], "edgePaddingHigh": [2, -1], "interiorPadding": [1, 0]},
-    )
-    yield recipe(
-        "STABLEHLO_GATHER",
-        "",
-        [f(5, 4), k([[3], [0], [2]], "int64")],
-        [T(shape=(3, 4))],
-        {
-            "offsetDims": [1],
-            "collapsedSliceDims": [0],
-            "startIndexMap": [0],
-            "indexVectorDim": 1,
-            "sliceSizes": [1, 4],
-            "indicesAreSorted": False,
-        },
-    )
+    pads = {"edgePaddingLow": [1, 0], "edgePaddingHigh": [2, -1], "interiorPadding": [1, 0]}
+    yield recipe("STABLEHLO_PAD", "", [f(3, 4), k(0.5, "float32")], [F32], pads)
+    rows = {"offsetDims": [1], "collapsedSliceDims": [0], "startIndexMap": [0]}
+    rows |= {"indexVectorDim": 1, "sliceSizes": [1, 4], "indicesAreSorted": False}
+    data = [f(5, 4), k([[3], [0], [2]], "int64")]
+    yield recipe("STABLEHLO_GATHER", "", data, [T(shape=(3, 4))], rows)

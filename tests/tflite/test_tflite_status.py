@@ -13,9 +13,7 @@ import tflite
 from adrenoc.base.errors import AdrenocError
 from adrenoc.cli.main import main
 from adrenoc.importers import import_model
-from tests.onnx_backend.execute import Outcome
-from tests.onnx_backend.pool import run_cases
-from tests.onnx_backend.table import read_table
+from tests.onnx_backend.execute import Outcome, read_table, run_cases
 from tests.tflite.cases import Recipe, load_recipes
 
 TABLE = Path(__file__).with_name("status.json")
@@ -78,11 +76,8 @@ def test_sample_agrees_with_the_table(recipes, plain_processes):
     runnable = [r for r in recipes.values() if not r.excluded]
     sample = sorted(runnable, key=lambda r: hashlib.sha256(r.name.encode()).hexdigest())[:SAMPLE]
     seen: dict[str, Outcome] = {}
-    run_cases(
-        [r.case() for r in sample],
-        jobs=1,
-        done=lambda case, outcome: seen.update({case.name: outcome}),
-    )
+    cases = [r.case() for r in sample]
+    run_cases(cases, jobs=1, done=lambda case, outcome: seen.update({case.name: outcome}))
     assert len(seen) == SAMPLE
     wrong = {n: o.line() for n, o in seen.items() if o.status != table[n].partition(":")[0]}
     assert not wrong

@@ -1,6 +1,7 @@
 """Tuning on the software device: candidates broken on purpose, servers that go, the whole way."""
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +9,11 @@ from pathlib import Path
 import onnx
 import pytest
 
-pytest.importorskip("xgboost", reason="pip install '.[tune]'")
-
 from adrenoc import native
 from adrenoc.base.errors import OptionError, RemoteError
 from adrenoc.cli.main import main
 from adrenoc.device.peers import HostPort, Tracker
-from adrenoc.device.remote import RemoteAddress
+from adrenoc.device.remote import RemoteAddress, describe
 from adrenoc.ir.tuning_log import Status, Trial, best_trials, read_log
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import Farm
@@ -34,6 +33,8 @@ from tests.tune.planted_kernels import (
     unstable,
     wrong,
 )
+
+pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -192,3 +193,13 @@ def _check_bundle(log: tuple[Trial, ...], capsys: pytest.CaptureFixture[str]) ->
     assert main(["inspect", "small.adrenoc"]) == 0
     assert capsys.readouterr().out.count(" tuned") == len(tuned)
     assert main(["run", "small.adrenoc", "--check", "small.onnx", "--repeat", "1"]) == 0
+
+
+def test_the_folder_of_a_session_goes_with_it(tmp_path, monkeypatch):
+    """The process ends after that, and nothing of it would remove the folder any more."""
+    if not native.use_software_device():
+        pytest.skip("no software OpenCL device: pip install '.[opencl]'")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with local_server() as address:
+        assert describe(address)
+    assert os.listdir(tmp_path) == []  # noqa: PTH208

@@ -20,8 +20,7 @@ from adrenoc.target.target import list_targets
 from scripts.reference import commands, tables
 from tests.commands import run_program
 from tests.opencl.known import known_drivers, known_failures
-from tests.script_module import load_script
-from tests.sources import texts
+from tests.sources import load_script, texts
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
