@@ -15,7 +15,8 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -99,8 +100,7 @@ def _ndks_in_sdks() -> tuple[list[Ndk], list[str]]:
     """Return those that serve, and what is wrong with the others."""
     found: list[Ndk] = []
     refused: list[str] = []
-    usual = ((place, Path(place).expanduser()) for place in _USUAL_SDKS)
-    for variable, sdk in (*read.android_sdk_folders(), *usual):
+    for variable, sdk in (*read.android_sdk_folders(), *_expand_home(_USUAL_SDKS)):
         try:
             kits = sorted(sdk.glob("ndk/*/source.properties"))
         except OSError:  # a name too long, a folder of others
@@ -111,6 +111,13 @@ def _ndks_in_sdks() -> tuple[list[Ndk], list[str]]:
             except DependencyError as error:
                 refused.append(error.message)
     return found, refused
+
+
+def _expand_home(places: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Yield folders by what they were written as; none below a home of a user who has none."""
+    for place in places:
+        with suppress(RuntimeError):
+            yield place, Path(place).expanduser()
 
 
 def open_ndk(folder: Path, *, origin: str) -> Ndk:
@@ -321,14 +328,14 @@ def build_native_half(runtime: Path, scratch: Path, options: Sequence[str]) -> P
 
 _RELEASE = "8"
 # Where Android Studio has a JDK of its own, on Linux.
-_STUDIOS = (Path.home() / "android-studio", Path("/opt/android-studio"))
+_STUDIOS = ("~/android-studio", "/opt/android-studio")
 
 
 def find_javac() -> str:
     """Return the Java compiler: of JAVA_HOME, on the PATH, or Android Studio's. Raises
     DependencyError where there is none."""
     places = [home / "bin" for _, home in java_folders()]
-    studios = [studio / "jbr" / "bin" for studio in _STUDIOS]
+    studios = [studio / "jbr" / "bin" for _, studio in _expand_home(_STUDIOS)]
     for path in (*places, None, *studios):
         found = shutil.which("javac", path=None if path is None else str(path))
         if found is not None:
