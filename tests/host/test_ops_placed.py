@@ -2,18 +2,17 @@
 
 import itertools
 import math
-import os
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
 
-EXAMPLES = int(os.environ.get("ADRENOC_PROPERTY_EXAMPLES", "6"))
 PRESETS = ("fp32", "buffer", "fp16")
 
 
@@ -189,11 +188,7 @@ def test_tiles(device, preset):
     assert net.moves == []
 
 
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@examples(6)
 @given(data=st.data())
 def test_any_order_of_any_factors(device, data):
     """An image is cut into factors, these are put in any order, and read as another image."""
