@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from adrenoc.cli.main import cli
-from scripts.reference.markdown import cell, code, page, table
+from scripts.reference.tables import cell, code, page, table
 
 
 def pages() -> dict[str, str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.reference.markdown import page
+from scripts.reference.tables import page
 
 _HEADER = "adrenoc/native/include/adrenoc.h"
 _JAVA = "adrenoc/native/java/src/org/adrenoc"

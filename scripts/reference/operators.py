@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from scripts.reference.markdown import cell, code, page, table
+from scripts.reference.tables import cell, code, page, table
 
 
 def pages() -> dict[str, str]:

@@ -1,12 +1,33 @@
-"""Exit codes, presets, and the facts about devices with the source of each."""
+"""Tables and texts as Markdown; exit codes, presets, and facts about devices with their sources."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from adrenoc.base.errors import AdrenocError
 from adrenoc.base.files.read import read_toml
-from scripts.reference.markdown import cell, code, page, table
+
+
+def cell(text: object) -> str:
+    """Escape what a cell of a table cannot hold."""
+    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def code(text: object) -> str:
+    """Quote a word of code for a cell of a table, where its bars end no cell."""
+    return f"`{' '.join(str(text).split())}`"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lay out rows, whose cells are escaped already."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def page(title: str, *parts: str) -> str:
+    """Join a title and the parts of a page."""
+    return "\n\n".join((f"# {title}", *(part.strip("\n") for part in parts))) + "\n"
+
 
 _FOLDERS = {
     "gpu": "GPUs",

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tests.opencl.layers import compile_layer
+from tests.opencl.implementation import compile_layer
 from tests.opencl.replay_launches import MARK
 
 REPLAY = Path(__file__).resolve().parents[2] / "tests" / "opencl" / "replay_launches.py"

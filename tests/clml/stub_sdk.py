@@ -87,11 +87,8 @@ _STRUCTS = {
 }
 
 _HANDLES = (
-    "cl_ml_tensor_qcom",
-    "cl_ml_op_qcom",
-    "cl_ml_tensor_mem_desc_set_qcom",
-    "cl_ml_tuningcache_qcom",
-    "cl_recording_qcom",
+    *("cl_ml_tensor_qcom", "cl_ml_op_qcom", "cl_ml_tensor_mem_desc_set_qcom"),
+    *("cl_ml_tuningcache_qcom", "cl_recording_qcom"),
 )
 
 _T, _MAKE = "cl_ml_tensor_qcom", "cl_context, const cl_ml_op_properties_qcom*"
@@ -181,10 +178,8 @@ def _header(major: int) -> str:
     lines.append(f"#define CL_QCOM_ML_OPS_H_MAJOR_VERSION {major}")
     lines += [f"typedef struct _{name}* {name};" for name in _HANDLES]
     lines += ["typedef int64_t cl_ml_op_properties_qcom;"]
-    lines += [
-        "#define CL_ML_BATCH_NORM_OP_EPSILON_QCOM 1",
-        "#define CL_ML_OP_PROPERTY_LIST_END_QCOM 0",
-    ]
+    lines.append("#define CL_ML_BATCH_NORM_OP_EPSILON_QCOM 1")
+    lines.append("#define CL_ML_OP_PROPERTY_LIST_END_QCOM 0")
     lines += [f"typedef enum {{ {', '.join(v)} }} {name};" for name, v in _ENUMS.items()]
     lines += [f"typedef struct {{ {body} }} {name};" for name, body in _STRUCTS.items()]
     for version in range(1, major + 1):

@@ -1,6 +1,7 @@
 """What becomes a region, what does not and why, and how regions stand in the rest of a model."""
 
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from tests.clml.regions import build, constant, cut, matches_of, module_of, rand
 from tests.stock_tvm import run_on_cpu
 
 nn = relax.op.nn
+_PLAIN = Performance(launch_us=12.0)
+_split = partial(partition, version=3, dtype="float32", performance=_PLAIN)
 
 
 def _conv(emit, x, outs: int = 4, **attrs):
@@ -120,14 +123,7 @@ def test_sums_of_halves_are_floats_where_the_arithmetic_is():
 
     module = module_of(make, (1, 3, 6, 5))
     for compute, said in (("float32", "float32"), ("float16", "")):
-        found = partition(
-            module,
-            keep_all=True,
-            version=3,
-            dtype="float16",
-            sum_dtype=compute,
-            performance=Performance(launch_us=12.0),
-        )
+        found = _split(module, keep_all=True, dtype="float16", sum_dtype=compute)
         assert found.regions[0].sum_dtype == said
 
 
@@ -146,71 +142,52 @@ def _norm_in_training(emit, x):
     return relax.TupleGetItem(emit(nn.batch_norm(x, *vectors, axis=1)), 0)
 
 
+def _nhwc(emit, x):
+    weight = constant(random(3, 3, 3, 4))
+    return nn.conv2d(x, weight, data_layout="NHWC", kernel_layout="HWIO")
+
+
+def _padded_output(emit, x):
+    weight = constant(random(3, 4, 3, 3))
+    return nn.conv2d_transpose(x, weight, strides=(2, 2), output_padding=(1, 1))
+
+
+def _half_pixels(emit, x):
+    how = {"layout": "NCHW", "method": "linear", "coordinate_transformation_mode": "half_pixel"}
+    return relax.op.image.resize2d(x, (8, 8), **how)
+
+
+def _mean_with_pads(emit, x):
+    return nn.avg_pool2d(x, (3, 3), (1, 1), (1, 1, 1, 1), count_include_pad=True)
+
+
+_X, _Y = [(1, 3, 8, 8)], [(1, 3, 4, 4)]
+_LEAVES = "ceil_mode with a last window that leaves the data"
+
+
 @pytest.mark.parametrize(
     ("make", "shapes", "reason"),
     [
         (_conv, [(2, 3, 8, 8)], "batch 2, expected at most 1"),
-        (
-            lambda e, x: nn.conv2d(
-                x, constant(random(3, 3, 3, 4)), data_layout="NHWC", kernel_layout="HWIO"
-            ),
-            [(1, 8, 8, 3)],
-            "layout NHWC, expected NCHW",
-        ),
-        (lambda e, x, w: nn.conv2d(x, w), [(1, 3, 8, 8), (4, 3, 3, 3)], "its weights are computed"),
-        (
-            lambda e, x: nn.conv2d_transpose(
-                x, constant(random(3, 4, 3, 3)), strides=(2, 2), output_padding=(1, 1)
-            ),
-            [(1, 3, 8, 8)],
-            "output padding [1, 1], expected none",
-        ),
-        (
-            lambda e, x: nn.max_pool2d(x, (2, 2), dilation=(2, 2)),
-            [(1, 3, 8, 8)],
-            "dilation [2, 2], expected 1",
-        ),
-        (
-            lambda e, x: nn.max_pool2d(x, (3, 3), (2, 2), ceil_mode=True),
-            [(1, 3, 8, 8)],
-            "ceil_mode with a last window that leaves the data",
-        ),
-        (
-            lambda e, x: nn.avg_pool2d(x, (3, 3), (1, 1), (1, 1, 1, 1), count_include_pad=True),
-            [(1, 3, 8, 8)],
-            "count_include_pad",
-        ),
+        (_nhwc, [(1, 8, 8, 3)], "layout NHWC, expected NCHW"),
+        (lambda e, x, w: nn.conv2d(x, w), [*_X, (4, 3, 3, 3)], "its weights are computed"),
+        (_padded_output, _X, "output padding [1, 1], expected none"),
+        (lambda e, x: nn.max_pool2d(x, (2, 2), dilation=(2, 2)), _X, "dilation [2, 2], expected 1"),
+        (lambda e, x: nn.max_pool2d(x, (3, 3), (2, 2), ceil_mode=True), _X, _LEAVES),
+        (_mean_with_pads, _X, "count_include_pad"),
         (lambda e, x: nn.max_pool2d(x, (2, 2), layout="NHWC"), [(1, 8, 8, 3)], "layout NHWC"),
-        (lambda e, x: nn.softmax(x, 2), [(1, 3, 8, 8)], "axis 2 of rank 4"),
+        (lambda e, x: nn.softmax(x, 2), _X, "axis 2 of rank 4"),
         (lambda e, x: nn.softmax(x, 1), [(1, 3, 8)], "axis 1 of rank 3"),
-        (lambda e, x, y: relax.op.add(x, y), [(1, 3, 8, 8), (1, 3, 1, 1)], "operands of shapes"),
+        (lambda e, x, y: relax.op.add(x, y), [*_X, (1, 3, 1, 1)], "operands of shapes"),
         (lambda e, x: relax.op.multiply(x, x), [(1, 3)], "both operands are one tensor"),
         (lambda e, x: relax.op.reshape(x, (1, 2, 3, 2, 2)), [(1, 24)], "rank 5"),
         (lambda e, x: relax.op.reshape(x, (1, 40000)), [(1, 2, 20000)], "extent 40000"),
-        (lambda e, x, y: relax.op.concat([x, y], 2), [(1, 3, 4, 4)] * 2, "axis 2 of rank 4"),
-        (
-            lambda e, x: nn.pad(x, [0, 0, 1, 0, 0, 0, 0, 0]),
-            [(1, 3, 4, 4)],
-            "expected H and W alone",
-        ),
-        (
-            lambda e, x: nn.pad(x, [0, 0, 0, 0, 1, 1, 1, 1], pad_value=1.0),
-            [(1, 3, 4, 4)],
-            "value 1.0, expected 0",
-        ),
-        (lambda e, x: relax.op.mean(x, [1, 2]), [(1, 3, 4, 4)], "axes [1, 2], expected [2, 3]"),
-        (
-            lambda e, x: relax.op.image.resize2d(
-                x,
-                (8, 8),
-                layout="NCHW",
-                method="linear",
-                coordinate_transformation_mode="half_pixel",
-            ),
-            [(1, 3, 4, 4)],
-            "half_pixel coordinates",
-        ),
-        (_norm_in_training, [(1, 3, 4, 4)], "in training"),
+        (lambda e, x, y: relax.op.concat([x, y], 2), _Y * 2, "axis 2 of rank 4"),
+        (lambda e, x: nn.pad(x, [0, 0, 1, 0, 0, 0, 0, 0]), _Y, "expected H and W alone"),
+        (lambda e, x: nn.pad(x, [0] * 4 + [1] * 4, pad_value=1.0), _Y, "value 1.0, expected 0"),
+        (lambda e, x: relax.op.mean(x, [1, 2]), _Y, "axes [1, 2], expected [2, 3]"),
+        (_half_pixels, _Y, "half_pixel coordinates"),
+        (_norm_in_training, _Y, "in training"),
         (lambda e, x, y: relax.op.matmul(x, y), [(2, 3, 4), (2, 4, 5)], "batch 2"),
         (lambda e, x: relax.op.erf(x), [(1, 3)], "no row of the CLML table"),
     ],
@@ -257,11 +234,9 @@ def test_auto_keeps_what_wins_after_its_copies(convs, size, wins):
     """A small convolution loses to its copies, a chain of large ones pays for them."""
     module, table = _chain(convs, size, 64), load_table()
     (region,) = cut(module).regions
-    verdict = judge(region, table, Performance(launch_us=12.0))
+    verdict = judge(region, table, _PLAIN)
     assert verdict.wins == wins and verdict.copies == 4
-    found = partition(
-        module, keep_all=False, version=3, dtype="float32", performance=Performance(launch_us=12.0)
-    )
+    found = _split(module, keep_all=False)
     assert bool(found.regions) == wins
     (decision,) = found.decisions
     taken = f"{convs} operators to CLML 1" if wins else f"{convs} operators stay in textures"
@@ -271,28 +246,23 @@ def test_auto_keeps_what_wins_after_its_copies(convs, size, wins):
         f"{verdict.copies_us:.0f} us for 4 copies: {verdict.gain:.2f} times as fast, 1.1 asked"
     )
     assert decision.reason.endswith(numbers)
-    forced = partition(
-        module, keep_all=True, version=3, dtype="float32", performance=Performance(launch_us=12.0)
-    )
+    forced = _split(module, keep_all=True)
     assert len(forced.regions) == 1 and "--clml all" in forced.decisions[0].reason
 
 
 def test_a_gain_below_the_margin_is_not_enough():
-    verdict = judge(cut(_chain(12, 56, 64)).regions[0], load_table(), Performance(launch_us=12.0))
+    verdict = judge(cut(_chain(12, 56, 64)).regions[0], load_table(), _PLAIN)
     assert verdict.wins
     assert not replace(verdict, copies_us=verdict.texture_us / 1.05 - verdict.clml_us).wins
     assert replace(verdict, copies_us=verdict.texture_us / 1.12 - verdict.clml_us).wins
 
 
 def test_by_what_auto_reckons_is_told_with_its_sources():
-    known, unknown = (
-        Performance(fp32_fma_lanes=1024, clock_mhz=800, launch_us=12.0),
-        Performance(launch_us=12.0),
-    )
+    known = replace(_PLAIN, fp32_fma_lanes=1024, clock_mhz=800)
     what, why = reckoning(load_table(), known, half=False, launch_source="here")
     assert what.startswith("328 GFLOPS, 25 GB/s, 12 us a launch")  # 0.2 of 1638
     assert "of the target's peak" in why and "TVM 17258" in why and "clpeak" in why
-    what, why = reckoning(load_table(), unknown, half=False, launch_source="here")
+    what, why = reckoning(load_table(), _PLAIN, half=False, launch_source="here")
     assert what.startswith("200 GFLOPS") and "a middle Adreno" in why
 
 
@@ -311,9 +281,8 @@ def test_the_version_is_the_one_of_the_target_unless_it_is_given(device, said, v
     target = load_target(device)
     options = resolve_options(target, command_line={"clml": "all", "clml_version": said}).options
     module = module_of(lambda e, x: relax.op.clip(x, -1, 1), (1, 3))  # interface 2 has it
-    state = State(
-        model=Path("relax"), target=target, options=options, module=module, log=DecisionLog()
-    )
+    log, model = DecisionLog(), Path("relax")
+    state = State(model=model, target=target, options=options, module=module, log=log)
     (stage,) = (stage for stage in STAGES if stage.name == "partition_clml")
     done = stage.run(state)
     assert bool(done.clml.regions) == (version >= 2)
@@ -322,8 +291,8 @@ def test_the_version_is_the_one_of_the_target_unless_it_is_given(device, said, v
 
 def test_a_faster_memory_makes_copies_cheaper():
     (region,) = cut(_chain(3, 56, 64)).regions
-    slow = judge(region, load_table(), Performance(launch_us=12.0, dram_gb_per_s=5.0))
-    fast = judge(region, load_table(), Performance(launch_us=12.0, dram_gb_per_s=50.0))
+    slow = judge(region, load_table(), replace(_PLAIN, dram_gb_per_s=5.0))
+    fast = judge(region, load_table(), replace(_PLAIN, dram_gb_per_s=50.0))
     assert fast.copies_us < slow.copies_us
     assert fast.clml_us <= slow.clml_us
 

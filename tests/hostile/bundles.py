@@ -100,17 +100,10 @@ def _files() -> Iterator[Case]:
             yield case(f"{name} is {kind}", bundle(change), _INSPECT)
     for kind, content in TEXTS.items():
         for name in ("launches.json", "buckets.json"):
-            yield case(
-                f"{name} holds {kind}",
-                bundle(lambda b, n=name, c=content: _put(b, n, c)),
-                _INSPECT,
-                codes=ENDED,
-            )
-    yield case(
-        "a kernel that is not UTF-8",
-        bundle(lambda b: _put(b, "kernels/conv2d_kernel.cl", b"\xff\xfe")),
-        ("inspect", "b", "--kernel", "conv2d_kernel"),
-    )
+            given = bundle(lambda b, n=name, c=content: _put(b, n, c))
+            yield case(f"{name} holds {kind}", given, _INSPECT, codes=ENDED)
+    made = bundle(lambda b: _put(b, "kernels/conv2d_kernel.cl", b"\xff\xfe"))
+    yield case("a kernel that is not UTF-8", made, ("inspect", "b", "--kernel", "conv2d_kernel"))
     yield case(
         "a kernel with escapes",
         bundle(lambda b: _put(b, "kernels/conv2d_kernel.cl", b"\x1b]0;x\x07 // \xc2\x9b")),
@@ -144,13 +137,9 @@ def _named() -> Iterator[Case]:
     }
     for place, change in places.items():
         for kind, name in NAMES.items():
-            yield Case(
-                "names in bundles",
-                f"{place}, {kind}",
-                rewritten(lambda m, c=change, n=name: c(m, n)),
-                ("inspect", "b", *(("--json",) if kind in ("c1", "tags") else ())),
-                codes=ENDED,
-            )
+            make = rewritten(lambda m, c=change, n=name: c(m, n))
+            command = ("inspect", "b", *(("--json",) if kind in ("c1", "tags") else ()))
+            yield Case("names in bundles", f"{place}, {kind}", make, command, codes=ENDED)
 
 
 # --- tar files ----------------------------------------------------------------------------------

@@ -108,18 +108,10 @@ def _folders() -> Iterator[Case]:
             "is endless": lambda path: path.symlink_to("/dev/zero"),
             "was changed": lambda path: path.write_text('#include "/etc/passwd"\n'),
         }.items():
-            yield case(
-                f"{name} {kind}",
-                folder(_replaced(name, by)),
-                ("firmware", "run", "fw"),
-                codes=_BUNDLE,
-            )
-    yield case(
-        "model.json was changed, inspect",
-        folder(_replaced("model.json", lambda path: path.write_text("{}"))),
-        ("inspect", "fw"),
-        codes=_BUNDLE,
-    )
+            made = folder(_replaced(name, by))
+            yield case(f"{name} {kind}", made, ("firmware", "run", "fw"), codes=_BUNDLE)
+    make = folder(_replaced("model.json", lambda path: path.write_text("{}")))
+    yield case("model.json was changed, inspect", make, ("inspect", "fw"), codes=_BUNDLE)
     for kind, change in {
         "one more file": lambda root: (root / "mine.c").write_text(""),
         "a repository": lambda root: (root / ".git").mkdir(),
@@ -140,13 +132,8 @@ def _folders() -> Iterator[Case]:
         ("firmware", "compile", "model.onnx", "--device", CORE),
     ):
         yield case(" ".join(command), plain, command)
-    yield case(
-        "without its tools",
-        plain,
-        ("firmware", "run", "fw"),
-        environment={"PATH": "/nowhere"},
-        codes=frozenset({25}),
-    )
+    title, words = "without its tools", ("firmware", "run", "fw")
+    yield case(title, plain, words, environment={"PATH": "/nowhere"}, codes=frozenset({25}))
     for name in ("-fw", "@fw", "f\nw", "f w$(id)"):
         yield case(
             f"called {name!r}",
@@ -289,13 +276,8 @@ def _models() -> Iterator[Case]:
     }
     for name, change in changes.items():
         for device, room in ((CORE, ("firmware",)), ("adreno", ())):
-            yield Case(
-                "TFLite files",
-                f"{name}, for {device}",
-                edited_tflite(change),
-                (*room, "check", "m.tflite", "--device", device),
-                codes=ENDED,
-            )
+            make, command = edited_tflite(change), (*room, "check", "m.tflite", "--device", device)
+            yield Case("TFLite files", f"{name}, for {device}", make, command, codes=ENDED)
 
 
 _LIST = 10 << 2

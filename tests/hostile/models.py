@@ -125,24 +125,15 @@ def _damage() -> Iterator[Case]:
     rng = random.Random(7)
     for suffix, content in (("onnx", relu()), ("tflite", light), ("onnx", whole)):
         for at in sorted(rng.sample(range(len(content)), 12)):
-            yield models_cut_off(
-                f"{suffix} of {len(content)} at {at}",
-                put(f"m.{suffix}", content[:at]),
-                ("check", f"m.{suffix}"),
-                codes=ENDED,
-            )
+            title, make = f"{suffix} of {len(content)} at {at}", put(f"m.{suffix}", content[:at])
+            yield models_cut_off(title, make, ("check", f"m.{suffix}"), codes=ENDED)
     for suffix, content in (("onnx", relu()), ("tflite", light)):
         for number in range(30):
             damaged = bytearray(content)
             for _ in range(1 + number % 3):
                 damaged[rng.randrange(min(len(content), 4000))] = rng.randrange(256)
-            yield Case(
-                "models with wrong bytes",
-                f"{suffix} {number}",
-                put(f"m.{suffix}", bytes(damaged)),
-                ("check", f"m.{suffix}"),
-                codes=ENDED,
-            )
+            made, command = put(f"m.{suffix}", bytes(damaged)), ("check", f"m.{suffix}")
+            yield Case("models with wrong bytes", f"{suffix} {number}", made, command, codes=ENDED)
     varint = b"\xff" * 9 + b"\x01"
     for name, content in {
         "a length beyond all files": b"\x08\x08\x3a" + varint,
@@ -219,13 +210,8 @@ def _names() -> Iterator[Case]:
             )
     raw = os.fsdecode(b"net\xff\xfe.onnx")
     for command in (("check", raw, "--json"), ("check", raw, "--html", "r.html")):
-        yield names_of_files(
-            f"not UTF-8, {' '.join(command[2:5])}",
-            put(raw, relu()),
-            command,
-            codes=frozenset({0}),
-            makes=("r.html", "d\\xff"),
-        )
+        title, make = f"not UTF-8, {' '.join(command[2:5])}", put(raw, relu())
+        yield names_of_files(title, make, command, codes=frozenset({0}), makes=("r.html", "d\\xff"))
 
 
 def _weights() -> Iterator[Case]:
@@ -305,11 +291,8 @@ def _shapes() -> Iterator[Case]:
         *("x:", ":1", "x", "x:-1", "x:0", "x:1..", "x:1..9/0", "x:1|", "x:1..99999999999", "x:1.5"),
         *("x:" + ",".join("1" * 2000), "x:\u0664", "x:1e9", "x: 1", "x:1,", "x:0x10"),
     ):
-        yield case(
-            f"of the command line: {text[:24]!r}",
-            command=("compile", "model.onnx", "--shape", text),
-            codes=Case.codes | {2},
-        )
+        name = f"of the command line: {text[:24]!r}"
+        yield case(name, command=("compile", "model.onnx", "--shape", text), codes=Case.codes | {2})
 
 
 def _weights_elsewhere() -> Iterator[Case]:

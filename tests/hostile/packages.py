@@ -71,13 +71,8 @@ def _kits() -> Iterator[Case]:
     for kind in ("a pipe", "endless zeros", "a folder", "a circle of links", "a socket"):
         makes[f"properties: {kind}"] = _kit(whole, _replaced("source.properties", SPECIAL[kind]))
     for name, make in makes.items():
-        yield case(
-            f"an NDK with {name}",
-            make,
-            ("compile", "model.onnx", "--set", "ndk=ndk", "--no-cache", "-o", "out"),
-            makes=("out",),
-            codes=ENDED,
-        )
+        command = ("compile", "model.onnx", "--set", "ndk=ndk", "--no-cache", "-o", "out")
+        yield case(f"an NDK with {name}", make, command, makes=("out",), codes=ENDED)
     platforms = (
         *(b"[" * 100_000, b'{"min": ' + b"9" * 5000 + b"}", b"null", b'{"min": 1e999, "max": []}'),
         *(b'{"min": -5, "max": 3}', b"\xff\xfe"),
@@ -102,12 +97,8 @@ def _kits() -> Iterator[Case]:
         ("nothing", ""),
         ("long", "n" * 5000),
     ):
-        yield case(
-            f"an NDK that is {name}",
-            command=("compile", "model.onnx", "--set", f"ndk={place}", "-o", "out"),
-            codes=ENDED | {2},
-            makes=("out",),
-        )
+        words = ("compile", "model.onnx", "--set", f"ndk={place}", "-o", "out")
+        yield case(f"an NDK that is {name}", command=words, codes=ENDED | {2}, makes=("out",))
         for variable in ("ANDROID_NDK_HOME", "ANDROID_HOME"):
             yield case(
                 f"{variable} is {name}",
@@ -151,18 +142,11 @@ def _runtimes() -> Iterator[Case]:
             makes[f"{name}: {kind}"] = _runtime(_replaced(name, SPECIAL[kind]))
     for name, make in makes.items():
         for form in ("aar", "cmake"):
-            yield case(
-                f"{name}, {form}",
-                make,
-                ("package", "b", "--as", form, "--runtime", "r", "-o", "out"),
-            )
+            title = f"{name}, {form}"
+            yield case(title, make, ("package", "b", "--as", form, "--runtime", "r", "-o", "out"))
     for place in ("/", "model.onnx", "nowhere", "b", "/proc/self/fd", "n" * 5000):
-        yield case(
-            f"--runtime {place[:20]}",
-            _runtime(lambda r: None),
-            ("package", "b", "--as", "aar", "--runtime", place, "-o", "out.aar"),
-            codes=ENDED | {2},
-        )
+        command = ("package", "b", "--as", "aar", "--runtime", place, "-o", "out.aar")
+        yield case(f"--runtime {place[:20]}", _runtime(lambda r: None), command, codes=ENDED | {2})
 
 
 def _places() -> Iterator[Case]:
@@ -225,13 +209,8 @@ def _sets() -> Iterator[Case]:
             ("compile", "model.onnx", "--device", "host", "--accuracy", "0.1", "-o", "out"),
             ("check-accuracy", "model.onnx", "--preset", "fp16"),
         ):
-            yield Case(
-                "sets of inputs",
-                f"{name}, {command[0]}",
-                make,
-                (*command, "--inputs", "i"),
-                codes=frozenset({2, 11, 24}),
-            )
+            title, words = f"{name}, {command[0]}", (*command, "--inputs", "i")
+            yield Case("sets of inputs", title, make, words, codes=frozenset({2, 11, 24}))
 
 
 _BASE = 'base = "adreno:750"\n'
@@ -309,10 +288,5 @@ def _targets() -> Iterator[Case]:
         def called(folder: Path, file: str = file) -> None:
             (folder / file).write_text(_BASE + 'title = "x"\n')
 
-        yield case(
-            f"called: {kind}",
-            called,
-            ("compile", "model.onnx", "--no-cache", "--device", file, "-o", "out"),
-            codes=ENDED,
-            makes=("out",),
-        )
+        words = ("compile", "model.onnx", "--no-cache", "--device", file, "-o", "out")
+        yield case(f"called: {kind}", called, words, codes=ENDED, makes=("out",))

@@ -49,18 +49,10 @@ def _rights() -> Iterator[Case]:
     for name, command in _COMMANDS.items():
         # What writes nothing here ends well.
         writes = name not in ("inspect", "package")
-        yield case(
-            f"a working folder to read alone, {name}",
-            _with(lambda work: work.chmod(0o555)),
-            command,
-            codes=Case.codes if writes else ENDED,
-        )
-        yield case(
-            f"a working folder that may not be listed, {name}",
-            _with(lambda work: work.chmod(0o111)),
-            command,
-            codes=ENDED,
-        )
+        title, codes = f"a working folder to read alone, {name}", Case.codes if writes else ENDED
+        yield case(title, _with(lambda work: work.chmod(0o555)), command, codes=codes)
+        make = _with(lambda work: work.chmod(0o111))
+        yield case(f"a working folder that may not be listed, {name}", make, command, codes=ENDED)
     for name, change in {
         "a model": lambda work: (work / "model.onnx").chmod(0),
         "a folder of a model": lambda work: (
@@ -71,12 +63,8 @@ def _rights() -> Iterator[Case]:
         ),
     }.items():
         for command in (("check", "model.onnx"), ("compile", "model.onnx"), _COMMANDS["tune"]):
-            yield case(
-                f"{name} that may not be read, {command[0]}",
-                _with(change),
-                command,
-                codes=frozenset({11}),
-            )
+            made, ends = _with(change), frozenset({11})
+            yield case(f"{name} that may not be read, {command[0]}", made, command, codes=ends)
     for name, path in {
         "manifest": "manifest.json",
         "library": "model.so",
@@ -89,11 +77,8 @@ def _rights() -> Iterator[Case]:
             ("package", "b", "--as", "aar", "-o", "p"),
             ("device", "warm", "b"),
         ):
-            yield case(
-                f"a {name} that may not be read, {command[0]}",
-                _with(lambda work, path=path: (work / "b" / path).chmod(0)),
-                command,
-            )
+            given = _with(lambda work, path=path: (work / "b" / path).chmod(0))
+            yield case(f"a {name} that may not be read, {command[0]}", given, command)
     for mode in (0o000, 0o111, 0o444, 0o500, 0o555):
         for variable in ("ADRENOC_CACHE_DIR", "TMPDIR", "HOME"):
 
@@ -125,13 +110,9 @@ def _rights() -> Iterator[Case]:
 
         option = "--html" if name == "out.html" else "-o"
         verb = {"out": ("compile",), "out.html": ("check",), "out.json": ("tune", "run")}[name]
-        yield case(
-            f"an output to read alone, {verb}",
-            locked,
-            (*verb, "model.onnx", *(["--offline"] if "tune" in verb else []), option, name),
-            codes=ENDED,
-            makes=("out", "out.html"),
-        )
+        words = (*verb, "model.onnx", *(["--offline"] if "tune" in verb else []), option, name)
+        makes = ("out", "out.html")
+        yield case(f"an output to read alone, {verb}", locked, words, codes=ENDED, makes=makes)
 
 
 def _below() -> Iterator[Case]:
@@ -230,13 +211,8 @@ def _firmware() -> Iterator[Case]:
         ("--explain",),
         ("--json",),
     ):
-        yield case(
-            " ".join(words)[:24],
-            with_model(lambda work: None),
-            (*command, "out", *words),
-            codes=ENDED | {2},
-            makes=("out", "d"),
-        )
+        title, made = " ".join(words)[:24], with_model(lambda work: None)
+        yield case(title, made, (*command, "out", *words), codes=ENDED | {2}, makes=("out", "d"))
     tools = {
         "fails": "exit 1",
         "says nothing": "exit 0",
@@ -252,12 +228,8 @@ def _firmware() -> Iterator[Case]:
                 (root.parent / "bin" / tool).write_text(f"#!/bin/sh\n{script}\n")
                 (root.parent / "bin" / tool).chmod(0o755)
 
-            yield case(
-                f"{tool} {name}",
-                folder(linked),
-                ("firmware", "run", "fw"),
-                environment={"PATH": "{work}/bin:/usr/bin:/bin"},
-            )
+            given, environment = folder(linked), {"PATH": "{work}/bin:/usr/bin:/bin"}
+            yield case(f"{tool} {name}", given, ("firmware", "run", "fw"), environment=environment)
     for name, words in {
         "input of text": ("--input", "model.onnx"),
         "input that is a device": ("--input", "/dev/zero"),
@@ -278,12 +250,9 @@ def _names() -> Iterator[Case]:
     case = partial(Case, "names of firmware", codes=ENDED | {2})
     for kind, name in {**NAMES, "word of C": "int", "digits": "9", "dots": "..."}.items():
         stem = name.replace("/", "_").replace("\0", "")[:100]
-        yield case(
-            kind,
-            put(stem + ".tflite", keywords(width=4, blocks=1, height=11)),
-            ("firmware", "compile", "--device", CORE, "-o", "out", "--", stem + ".tflite"),
-            makes=("out",),
-        )
+        made = put(stem + ".tflite", keywords(width=4, blocks=1, height=11))
+        words = ("firmware", "compile", "--device", CORE, "-o", "out", "--", stem + ".tflite")
+        yield case(kind, made, words, makes=("out",))
         yield case(
             f"{kind}, as a folder",
             put("k.tflite", keywords(width=4, blocks=1, height=11)),
@@ -293,9 +262,5 @@ def _names() -> Iterator[Case]:
     for name in ("model.onnx/", "./model.onnx", "model.onnx/.", "-", "~", "file:model.onnx", "@x"):
         for command in ("check", "compile", "inspect", "run", "package"):
             more = ("--as", "aar", "-o", "p") if command == "package" else ()
-            yield case(
-                f"{command} {name}",
-                put("model.onnx", relu()),
-                (command, name, *more),
-                makes=("model.adrenoc",),
-            )
+            make = put("model.onnx", relu())
+            yield case(f"{command} {name}", make, (command, name, *more), makes=("model.adrenoc",))

@@ -355,12 +355,9 @@ def _phones() -> Iterator[Case]:
         *(("ANDROID_ADB_SERVER_PORT", value) for value in ports),
         *(("ANDROID_ADB_SERVER_HOST", value) for value in hosts),
     ):
-        yield case(
-            f"{variable}={value[:12].encode('unicode_escape').decode()} of {len(value)}",
-            command=("device", "list"),
-            codes=_CODES,
-            environment={variable: value, "PATH": "/nowhere"},
-        )
+        title = f"{variable}={value[:12].encode('unicode_escape').decode()} of {len(value)}"
+        environment = {variable: value, "PATH": "/nowhere"}
+        yield case(title, command=("device", "list"), codes=_CODES, environment=environment)
     yield case(
         "an empty host",
         command=("device", "list"),

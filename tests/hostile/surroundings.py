@@ -204,13 +204,8 @@ def _options() -> Iterator[Case]:
         ("runtime", "serve", "--host", "a" * 300),
         ("runtime", "serve", "--host", "\x1b[2J", "--port", "0"),
     ):
-        yield case(
-            " ".join(words)[:48].encode("unicode_escape").decode(),
-            _with_pipes,
-            words,
-            codes=ENDED | {2},
-            makes=("model.adrenoc",),
-        )
+        name = " ".join(words)[:48].encode("unicode_escape").decode()
+        yield case(name, _with_pipes, words, codes=ENDED | {2}, makes=("model.adrenoc",))
 
 
 def _linker(script: str) -> Make:

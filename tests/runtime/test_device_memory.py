@@ -71,11 +71,8 @@ def measure_peak_bytes(*command: object) -> int:
         "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
-    done = run_program(
-        [sys.executable, "-c", measure, *map(str, command)],
-        check=True,
-        env={**os.environ, **SOFTWARE_ENVIRONMENT},
-    )
+    env = {**os.environ, **SOFTWARE_ENVIRONMENT}
+    done = run_program([sys.executable, "-c", measure, *map(str, command)], check=True, env=env)
     return int(done.stdout) * KIB
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from trials import trial
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
@@ -20,6 +19,7 @@ from adrenoc.lab.tune.search import features
 from adrenoc.lab.tune.tasks import plan_model
 from adrenoc.target.target import load_target
 from tests.models import graph
+from tests.tune.trials import trial
 
 
 def _model(names: str = "abc", channels: int = 16) -> onnx.ModelProto:

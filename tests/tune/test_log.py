@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trials import trial
 
 from adrenoc.base.errors import OutputError, TuningLogError
 from adrenoc.cli.main import main
@@ -22,6 +21,7 @@ from adrenoc.ir.tuning_log import (
     tuning_of,
 )
 from adrenoc.lab.tune.merge import differences, format_bans, merge, prune, summaries, write_log
+from tests.tune.trials import trial
 
 
 def _write(path: Path, *lines: str) -> Path:
