@@ -61,18 +61,14 @@ class _Finder:
         self.found: dict[relax.Var, Moved] = {}
 
     def find_move(self, var: relax.Var, value: relax.Expr) -> Moved | None:
-        kind = op_name(value)
-        if not isinstance(var.ty, relax.TensorType) or not static_shape(var):
-            return None
-        if kind == "relax.concat":
-            return self._concat(var, value)
-        if kind == "relax.strided_slice":
-            return self._slice(var, value)
-        if kind == "relax.take":
-            return self._take(var, value)
-        if kind == "relax.reshape":
-            return self._shuffle(var, value)
-        return None
+        find = {
+            "relax.concat": self._concat,
+            "relax.strided_slice": self._slice,
+            "relax.take": self._take,
+            "relax.reshape": self._shuffle,
+        }.get(op_name(value))
+        is_known = isinstance(var.ty, relax.TensorType) and static_shape(var)
+        return find(var, value) if find is not None and is_known else None
 
     def _units(self, source: relax.Expr, axis: int) -> tuple[Unit, ...] | None:
         """Return the channels of a tensor along an axis."""
