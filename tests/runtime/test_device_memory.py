@@ -66,12 +66,13 @@ def measure_peak_bytes(*command: object) -> int:
     Another one starts it, which is small: a program's peak counts what had been before it in its
     process, here all that pytest holds.
     """
+    found = {name: SOFTWARE_ENVIRONMENT[name] for name in ("LD_LIBRARY_PATH", "OCL_ICD_FILENAMES")}
     measure = (
         "import resource, subprocess, sys\n"
         "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
-    env = {**os.environ, **SOFTWARE_ENVIRONMENT}
+    env = {**os.environ, **found}
     done = run_program([sys.executable, "-c", measure, *map(str, command)], check=True, env=env)
     return int(done.stdout) * KIB
 
