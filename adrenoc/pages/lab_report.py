@@ -192,7 +192,7 @@ class LabReport:
     def _helps(self, word: str, suite: str, case: str) -> bool:
         """Return whether a case is right in the suite that is the same but for what is avoided;
         without a case, whether all are."""
-        precision, memory = suite.split(", ")
+        precision, _, memory = suite.partition(", ")
         other = {
             "half-arithmetic": f"{'mixed' if precision == 'fp16' else precision}, {memory}",
             "textures": f"{precision}, buffers",
