@@ -2,7 +2,7 @@
 
 A decoder's caches stay in the session: its node reads tokens and the mask of all tokens so far,
 from which the provider knows how many came before, and makes the logits after the last
-(`adrenoc/native/onnxruntime/decoder.h`).  That is what onnxruntime-genai gives a model that has no
+(`adrenoc/native/onnxruntime/model.cc`).  That is what onnxruntime-genai gives a model that has no
 inputs for caches, and what a loop of one's own has at hand; caches as tensors would be moved to the
 device and back as a whole with each token.
 """

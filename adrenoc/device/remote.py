@@ -199,7 +199,7 @@ LATE = "no answer in time"
 _FROM_SERVER = "Error caught from RPC call"
 # What TVM raises as an AttributeError.
 _NO_FUNCTION = "Module has no function"
-# In adrenoc/native/src/files/file_store.h.
+# In adrenoc/native/src/rpc/rpc_session.cc.
 _NOT_KEPT = re.compile(r"Cannot keep \S+: .+")
 
 

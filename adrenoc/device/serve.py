@@ -213,7 +213,7 @@ def _last_deed(folder: Path) -> str:
     return f"; last it was {text}" if text else ""
 
 
-# As adrenoc/native/runtime/tools/rpc_folder.cc has it.
+# As adrenoc/native/runtime/tools/rpc_host.h has it.
 _PREFIX = "adrenoc-rpc-"
 
 

@@ -24,8 +24,9 @@
 #include <string>
 #include <vector>
 
-#include "clml/backends.h"
+#include "clml/backend.h"
 #include "clml/emulator.h"
+#include "clml/graph.h"
 #include "clml/module.h"
 
 namespace ffi = tvm::ffi;
@@ -67,9 +68,9 @@ struct Outcome {
 Outcome attempt(const std::string& text, const std::string& constants, const std::string& settings) {
   clml::emulate(settings);
   const clml::Graph graph = clml::read_graph(text);
-  clml::ClmlModule::Names names;
+  ffi::Array<ffi::String> names;
   for (const size_t index : graph.constants) names.push_back(graph.nodes[index].name);
-  const ffi::Module module(ffi::make_object<clml::ClmlModule>("region", text, names));
+  const ffi::Module module = clml::make_clml_module("region", text, names);
   (void)module->GetFunction("__init_region").value()(constants_of(graph, constants));
   const auto tensor_of = [&](size_t index) {
     return Tensor::Empty(ffi::Shape(graph.nodes[index].shape), kFloat, kDevice);

@@ -1,5 +1,5 @@
 // What `side_by_side` promises, with more threads than there are cores; prints what does not hold.
-#include "base/side_by_side.h"
+#include "base/threads.h"
 
 #include <array>
 #include <atomic>

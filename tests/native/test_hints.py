@@ -133,7 +133,7 @@ SOURCES = Path(adrenoc.__file__).parent / "native" / "src"
 
 def test_what_side_by_side_promises(tmp_path):
     program = tmp_path / "side_by_side"
-    files = [HERE / "side_by_side.cc", SOURCES / "base/side_by_side.cc"]
+    files = [HERE / "side_by_side.cc", SOURCES / "base/threads.cc"]
     flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SOURCES}"]
     compile_once(["c++", *flags, *files], program)
     done = run_program([str(program)])

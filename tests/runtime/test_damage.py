@@ -19,8 +19,7 @@ NATIVE = Path(adrenoc.__file__).parent / "native"
 CACHE_READERS = tuple(
     f"src/{name}"
     for name in (
-        "files/mapped_file",
-        "files/private_files",
+        "files/file",
         "programs/program_cache",
         "base/sha256",
         "base/sha256_instructions",
@@ -32,14 +31,11 @@ READERS = (
     *(
         f"runtime/src/bundle/{name}"
         for name in (
-            "buckets",
             "bundle",
-            "editions",
-            "elf_extents",
+            "formats",
             "inflate",
             "manifest",
             "moves",
-            "tar",
         )
     ),
 )

@@ -3,7 +3,7 @@ time, each ending as a row.
 
 A measure is a row of a file of `adrenoc/lab/calibrate/measures/`. `kernels(device, scale)` gives
 what runs in turn, and how much work a launch of each does: small kernels with their threads and
-tensors, or what the host does beside kernels (`adrenoc/native/src/trials/host_operations.h`).
+tensors, or what the host does beside kernels (`adrenoc/native/src/trials/trial_measure.h`).
 `scale` grows until launches take long enough for the clock. `figure` makes one number of one round
 of times, so that a measurement of seven rounds is seven samples of it, whose middle is the value
 and whose width the spread.
@@ -257,7 +257,7 @@ class MicroKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class HostOperation:
-    """What the host does, by the words of `host_operations.h`: `{"operation": "large", ...}`."""
+    """What the host does, by the words of `trial_measure.h`: `{"operation": "large", ...}`."""
 
     words: Mapping[str, str | int]
 

@@ -1,6 +1,10 @@
 #include "graph.h"
 
+#include <algorithm>
 #include <cstring>
+
+#include "adrenoc.h"
+#include "base/json.h"
 
 namespace adrenoc_ep {
 namespace {
@@ -36,6 +40,59 @@ const OrtOpAttr* find_attribute(const Node& node, const char* name) {
   if (status == nullptr) return found;
   api().ReleaseStatus(status);
   return nullptr;
+}
+
+using adrenoc_runtime::Json;
+
+constexpr size_t kDigestLetters = 65;  // with the 0 behind them
+constexpr const char* kDigest = "file_sha256";
+
+Json read_manifest(const std::string& bundle) {
+  const char* described = adrenoc_describe(bundle.c_str());
+  if (described == nullptr) throw Refusal(ORT_NO_MODEL, adrenoc_last_error());
+  return Json::parse(described, bundle).at("manifest");
+}
+
+std::set<std::string> states_in(const Json& manifest) {
+  std::set<std::string> states;
+  if (manifest.object().count("states") == 0) return states;
+  for (const Json& state : manifest.at("states").list()) states.insert(state.text());
+  return states;
+}
+
+std::string missing_of(const Json& tensors, const std::set<std::string>& names) {
+  for (const Json& tensor : tensors.list()) {
+    const std::string& name = tensor.at("name").text();
+    if (names.count(name) == 0) return name;
+  }
+  return "";
+}
+
+std::string compare(const Json& manifest, const std::string& model, const std::vector<Node>& nodes) {
+  const Json& compiled = manifest.at("model");
+  if (compiled.object().count(kDigest) == 0) {
+    return "it was compiled from several files, which its manifest has no SHA-256 of: open the model "
+           "that adrenoc compile --onnxruntime writes";
+  }
+  char digest[kDigestLetters];
+  if (adrenoc_file_sha256(model.c_str(), digest) != ADRENOC_OK) return adrenoc_last_error();
+  if (compiled.at(kDigest).text() != digest) {
+    return "it was compiled from another file than " + model + " (its SHA-256 differs)";
+  }
+  if (!states_in(manifest).empty()) {
+    return "it keeps states, which the model hands out: open the model that adrenoc compile "
+           "--onnxruntime writes";
+  }
+  std::set<std::string> read;
+  std::set<std::string> made;
+  for (const Node& node : nodes) {
+    read.insert(node.inputs.begin(), node.inputs.end());
+    made.insert(node.outputs.begin(), node.outputs.end());
+  }
+  const std::string input = missing_of(manifest.at("inputs"), read);
+  if (!input.empty()) return "no node reads its input `" + input + "`";
+  const std::string output = missing_of(manifest.at("outputs"), made);
+  return output.empty() ? "" : "no node makes its output `" + output + "`";
 }
 
 }  // namespace
@@ -96,6 +153,30 @@ std::optional<int64_t> integer_attribute(const Node& node, const char* name) {
   size_t bytes = 0;
   check(api().ReadOpAttr(attribute, ORT_OP_ATTR_INT, &value, sizeof(value), &bytes));
   return value;
+}
+
+std::vector<std::string> split_paths(const std::string& text) {
+  std::vector<std::string> paths;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find(';', start), text.size());
+    if (end != start) paths.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return paths;
+}
+
+std::set<std::string> states_of(const std::string& bundle) {
+  return states_in(read_manifest(bundle));
+}
+
+std::string why_not(const std::string& bundle, const std::string& model,
+                    const std::vector<Node>& nodes) {
+  if (model.empty()) return "the model came from memory, and has no file to compare";
+  try {
+    return compare(read_manifest(bundle), model, nodes);
+  } catch (const std::runtime_error& error) {  // of its manifest
+    return error.what();
+  }
 }
 
 }  // namespace adrenoc_ep

@@ -1,9 +1,7 @@
 // How Native.java makes a decoder's tokens.
 #include "convert.h"
 
-using adrenoc_jni::check;
-using adrenoc_jni::model_of;
-using adrenoc_jni::require;
+using namespace adrenoc_jni;
 
 namespace {
 
@@ -32,7 +30,7 @@ int hear_token(int64_t token, void* user) {
 
 int hear_text(const char* piece, void* user) {
   const auto* told = static_cast<const Listener*>(user);
-  jbyteArray bytes = adrenoc_jni::to_bytes(told->env, piece);
+  jbyteArray bytes = to_bytes(told->env, piece);
   if (bytes == nullptr) return 1;
   const jboolean goes_on = told->env->CallBooleanMethod(told->object, told->hear, bytes);
   told->env->DeleteLocalRef(bytes);
@@ -40,8 +38,8 @@ int hear_text(const char* piece, void* user) {
 }
 
 // Texts of Java's class Text.
-std::vector<adrenoc_jni::Chars> to_texts(JNIEnv* env, jobjectArray array) {
-  std::vector<adrenoc_jni::Chars> texts;
+std::vector<Chars> to_texts(JNIEnv* env, jobjectArray array) {
+  std::vector<Chars> texts;
   for (jsize i = 0; i < env->GetArrayLength(array); ++i) {
     auto bytes = static_cast<jbyteArray>(env->GetObjectArrayElement(array, i));
     texts.emplace_back(env, bytes);
@@ -56,11 +54,11 @@ class How {
   // All of it is there (`is_there`).
   How(JNIEnv* env, jint most, jfloatArray drawing, jint top_k, jlong seed, jlongArray ends,
       jlongArray biased, jfloatArray bias, jobjectArray stops)
-      : ends_(1), biased_(adrenoc_jni::to_numbers(env, biased)), added_(biased_.size()) {
+      : ends_(1), biased_(to_numbers(env, biased)), added_(biased_.size()) {
     plain.struct_bytes = sizeof(plain);
     // An array without elements may have no memory, and null stands for the model's own ends.
     if (ends != nullptr) {
-      ends_ = adrenoc_jni::to_numbers(env, ends);
+      ends_ = to_numbers(env, ends);
       plain.end_count = ends_.size();
       ends_.push_back(0);
       plain.end_tokens = ends_.data();
@@ -82,7 +80,7 @@ class How {
     plain.seed = static_cast<uint64_t>(seed);
     if (stops == nullptr) return;
     stops_ = to_texts(env, stops);
-    for (const adrenoc_jni::Chars& stop : stops_) stop_texts_.push_back(stop.get());
+    for (const Chars& stop : stops_) stop_texts_.push_back(stop.get());
     plain.stop_texts = stop_texts_.data();
     plain.stop_count = stop_texts_.size();
   }
@@ -101,7 +99,7 @@ class How {
   std::vector<int64_t> ends_;
   std::vector<int64_t> biased_;
   std::vector<float> added_;
-  std::vector<adrenoc_jni::Chars> stops_{};
+  std::vector<Chars> stops_{};
   std::vector<const char*> stop_texts_{};
 };
 
@@ -116,7 +114,7 @@ ADRENOC_NATIVE(void, generate)
   }
   Listener told(env, listener, env->FindClass("org/adrenoc/OnToken"), "onToken", "(J)Z");
   if (told.hear == nullptr) return;  // Java has thrown
-  const std::vector<int64_t> tokens = adrenoc_jni::to_numbers(env, prompt);
+  const std::vector<int64_t> tokens = to_numbers(env, prompt);
   const How how(env, most, drawing, top_k, seed, ends, biased, bias, nullptr);
   const adrenoc_status status = adrenoc_generate(model_of(model), tokens.data(), tokens.size(),
                                                  &how.plain, hear_token, &told);
@@ -135,12 +133,12 @@ ADRENOC_NATIVE(void, answer)
   Listener told(env, listener, env->FindClass("org/adrenoc/OnPiece"), "onPiece", "([B)Z");
   if (told.hear == nullptr) return;  // Java has thrown
   const How how(env, most, drawing, top_k, seed, ends, biased, bias, stops);
-  const std::vector<adrenoc_jni::Chars> said = to_texts(env, contents);
+  const std::vector<Chars> said = to_texts(env, contents);
   adrenoc_status status = ADRENOC_OK;
   if (roles == nullptr) {
     status = adrenoc_continue(model_of(model), said.at(0).get(), &how.plain, hear_text, &told);
   } else {
-    const std::vector<adrenoc_jni::Chars> who = to_texts(env, roles);
+    const std::vector<Chars> who = to_texts(env, roles);
     std::vector<adrenoc_message> messages;
     for (size_t i = 0; i < said.size() && i < who.size(); ++i) {
       messages.push_back({who[i].get(), said[i].get()});
@@ -171,7 +169,7 @@ ADRENOC_NATIVE(jfloatArray, usual)(JNIEnv* env, jclass, jlong model) {
 ADRENOC_NATIVE(jlongArray, encode)
 (JNIEnv* env, jclass, jlong model, jbyteArray text, jboolean with_special) {
   if (!require(env, text, "the text")) return nullptr;
-  const std::string said = adrenoc_jni::Chars(env, text).get();
+  const std::string said = Chars(env, text).get();
   const int special = with_special ? 1 : 0;
   size_t count = 0;
   if (!check(env, adrenoc_encode(model_of(model), said.c_str(), said.size(), special, nullptr, 0,
@@ -192,7 +190,7 @@ ADRENOC_NATIVE(jlongArray, encode)
 
 ADRENOC_NATIVE(jbyteArray, decode)(JNIEnv* env, jclass, jlong model, jlongArray tokens) {
   if (!require(env, tokens, "the tokens")) return nullptr;
-  const std::vector<int64_t> given = adrenoc_jni::to_numbers(env, tokens);
+  const std::vector<int64_t> given = to_numbers(env, tokens);
   size_t bytes = 0;
   if (!check(env,
              adrenoc_decode(model_of(model), given.data(), given.size(), nullptr, 0, &bytes))) {
@@ -204,7 +202,7 @@ ADRENOC_NATIVE(jbyteArray, decode)(JNIEnv* env, jclass, jlong model, jlongArray 
     return nullptr;
   }
   text.resize(bytes);
-  return adrenoc_jni::to_bytes(env, text);
+  return to_bytes(env, text);
 }
 
 ADRENOC_NATIVE(void, stop)(JNIEnv* env, jclass, jlong model) {
@@ -226,7 +224,7 @@ ADRENOC_NATIVE(jbyteArray, saveContext)(JNIEnv* env, jclass, jlong model) {
   size_t bytes = 0;
   if (!check(env, adrenoc_save_context(model_of(model), nullptr, 0, &bytes))) return nullptr;
   if (bytes > INT32_MAX) {
-    adrenoc_jni::throw_status(env, ADRENOC_OUT_OF_MEMORY, "the context is too large for an array");
+    throw_status(env, ADRENOC_OUT_OF_MEMORY, "the context is too large for an array");
     return nullptr;
   }
   jbyteArray made = env->NewByteArray(static_cast<jsize>(bytes));

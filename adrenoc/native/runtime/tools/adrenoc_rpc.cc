@@ -31,15 +31,15 @@
 
 #include "adrenoc.h"
 #include "rpc/rpc_session.h"
-#include "rpc_ending.h"
-#include "rpc_folder.h"
 #include "rpc_greeting.h"
+#include "rpc_host.h"
 #include "rpc_socket.h"
 #include "rpc_tracker.h"
 #include "words.h"
 
 namespace {
 
+using adrenoc_rpc::Endings;
 using adrenoc_rpc::Greetings;
 using adrenoc_rpc::Peer;
 using adrenoc_rpc::SessionFolder;
@@ -196,7 +196,7 @@ std::string wait_for(pid_t session, const Peer& peer, int timeout_s, const std::
   auto patience = Clock::time_point::max();
   int status = 0;
   while (!ends_within(session, std::chrono::milliseconds(kTickMs), &status)) {
-    if (adrenoc_rpc::ending_signal() != 0) return stop(session, "with the server", "");
+    if (Endings::signal_seen() != 0) return stop(session, "with the server", "");
     if (timeout_s != 0 && Clock::now() >= end) {
       return stop(session, "after " + std::to_string(timeout_s) + " s", last_deed(folder));
     }
@@ -227,11 +227,11 @@ std::string wait_for(pid_t session, const Peer& peer, int timeout_s, const std::
 Peer next_peer(Greetings* greetings, const Arguments& arguments, TrackerEntry* tracker,
                int ending) {
   const int limit_ms = tracker == nullptr ? -1 : TrackerEntry::kTickSeconds * 1000;
-  if (tracker != nullptr && adrenoc_rpc::ending_signal() == 0) tracker->offer();
+  if (tracker != nullptr && Endings::signal_seen() == 0) tracker->offer();
   while (true) {
     const std::string key = tracker == nullptr ? arguments.key : tracker->session_key();
     std::optional<Peer> peer = greetings->wait(key, limit_ms, ending);
-    if (adrenoc_rpc::ending_signal() != 0) adrenoc_rpc::end_by(adrenoc_rpc::ending_signal());
+    if (Endings::signal_seen() != 0) Endings::end_process();
     if (peer.has_value()) return std::move(*peer);
     if (tracker != nullptr) tracker->keep();
   }
@@ -257,7 +257,7 @@ std::string run_session(const Arguments& arguments, Greetings* greetings, const 
   if (session == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != server) _exit(1);  // the server ended before the line above
-    adrenoc_rpc::forget_endings();
+    Endings::forget();
     greetings->close_all();
     _exit(serve(peer, arguments, folder, refusal));
   }
@@ -288,17 +288,17 @@ int main(int count, char** values) {
   }
   try {
     Arguments arguments = parse(count, values);
-    if (arguments.folder.empty()) arguments.folder = adrenoc_rpc::find_session_parent();
+    if (arguments.folder.empty()) arguments.folder = SessionFolder::find_parent();
     int port = arguments.port;
-    const int ending = adrenoc_rpc::catch_endings();
-    Socket listening = adrenoc_rpc::listen_on(arguments.host, &port);
+    const int ending = Endings::begin();
+    Socket listening = Socket::listen_on(arguments.host, &port);
     std::unique_ptr<TrackerEntry> tracker;
     if (!arguments.tracker_host.empty()) {
       tracker = std::make_unique<TrackerEntry>(arguments.tracker_host, arguments.tracker_port,
                                                arguments.key, arguments.address, port);
     }
     // A server that was killed could not do it.
-    adrenoc_rpc::remove_left_folders(arguments.folder);
+    SessionFolder::remove_left(arguments.folder);
     std::printf("{\"port\": %d, \"folder\": %s}\n", port, json_quoted(arguments.folder).c_str());
     std::fflush(stdout);
     serve_all(arguments, Greetings(std::move(listening), arguments.key), tracker.get(), ending);

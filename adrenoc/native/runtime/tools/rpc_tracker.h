@@ -80,7 +80,7 @@ class TrackerEntry {
 
  private:
   [[nodiscard]] bool connect() {
-    Socket tracker = connect_to(host_, tracker_port_, kWaitSeconds);
+    Socket tracker = Socket::connect_to(host_, tracker_port_, kWaitSeconds);
     int32_t magic = 0;
     if (!tracker.is_open() || !tracker.send_all(number_bytes(kTrackerMagic)) ||
         !tracker.receive(&magic, sizeof(magic)) || magic != kTrackerMagic) {

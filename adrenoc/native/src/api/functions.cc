@@ -13,8 +13,6 @@
 #include "modules/program_build.h"
 #include "opencl/cl_api.h"
 #include "opencl/device.h"
-#include "opencl/hints.h"
-#include "opencl/profiler.h"
 
 namespace adrenoc_runtime::opencl {
 namespace {

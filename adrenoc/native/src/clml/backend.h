@@ -1,5 +1,6 @@
 // What the runtime asks of an OpenCL ML library, in terms of our own: tensors, operators, memory,
-// tuning, commands.  The library of a phone and the emulator of the tests are two implementations.
+// tuning, commands; and which library a device runs, if any.  That of a phone and the emulator of the
+// tests are two implementations.
 #pragma once
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "opencl/cl_types.h"
+#include "opencl/device.h"
 
 namespace adrenoc_runtime::clml {
 
@@ -179,5 +181,32 @@ class Backend {
   virtual void tune(cl_command_queue queue, const Object& op, const Object& bindings,
                     Object& tuning) = 0;
 };
+
+// The library of a device, or the reason why there is none.
+struct Choice {
+  std::shared_ptr<Backend> backend;
+  std::string reason;
+  bool by_request = false;  // nobody needs to be told
+};
+
+// Asked once a device and kept, until the settings change.
+[[nodiscard]] Choice backend_of(opencl::Device& device);
+
+// Settings of the process, each with a function "adrenoc.clml.*" of its own.
+
+// Devices are emulated as this JSON says (EmulatorSettings); "" ends it.  At the start the
+// environment variable ADRENOC_CLML_EMULATOR says so.
+void emulate(const std::string& settings);
+// Lets regions run in textures although CLML could run them.
+void switch_off(bool off);
+// Where tuning results are kept; "" keeps none.
+void set_cache_folder(const std::string& folder);
+[[nodiscard]] std::string cache_folder();
+// Grows whenever a setting changes: what was decided before holds no longer.
+[[nodiscard]] int settings_number();
+
+// Made by the one file that knows the real library; null and a reason where it is not built in,
+// or the device does not have it.
+[[nodiscard]] Choice real_backend(opencl::Device& device);
 
 }  // namespace adrenoc_runtime::clml

@@ -1,5 +1,10 @@
 #include "clml/graph.h"
 
+#include <tvm/ffi/error.h>
+
+#include <map>
+#include <string>
+
 #include "base/failure.h"
 
 namespace adrenoc_runtime::clml {
@@ -69,6 +74,243 @@ const Json::List& values_of(const Json& attribute, size_t count) {
   refuse_bundle(attribute.where() + " has not " + std::to_string(count) + " values");
 }
 
+using Dims = std::array<uint32_t, 4>;
+
+Form optimal_form(const Dims& dims) { return {false, dims, Layout::kOptimal}; }
+Form linear_form(const Dims& dims, Layout layout = Layout::kNchw) { return {true, dims, layout}; }
+
+[[noreturn]] void refuse_node(const GraphNode& node, const std::string& what) {
+  TVM_FFI_THROW(ValueError) << "A CLML graph is damaged: " << node.name << " " << what;
+  TVM_FFI_UNREACHABLE();
+}
+
+const GraphNode& input_of(const Graph& graph, const GraphNode& node, size_t position) {
+  if (position >= node.inputs.size()) {
+    refuse_node(node, "lacks its input " + std::to_string(position));
+  }
+  return graph.nodes[node.inputs[position]];
+}
+
+void expect_inputs(const GraphNode& node, size_t least, size_t most) {
+  if (node.inputs.size() < least || node.inputs.size() > most) {
+    refuse_node(node, "reads " + std::to_string(node.inputs.size()) + " tensors");
+  }
+}
+
+Pair pair_of(const std::vector<int64_t>& values, size_t at) {
+  return {static_cast<uint32_t>(values[at]), static_cast<uint32_t>(values[at + 1])};
+}
+
+Activation activation_named(const GraphNode& node) {
+  const std::string kind = node.attr("activation_type").text();
+  if (kind == "relu") return Activation::kRelu;
+  if (kind == "relu6") return Activation::kRelu6;
+  refuse_node(node, "has the unknown activation " + kind);
+}
+
+// Everything in the library's own layout, each tensor with its own dims.
+Lowered plain(const Graph& graph, const GraphNode& node, Operation operation) {
+  Lowered lowered{std::move(operation), {}, optimal_form(node.dims())};
+  for (const size_t input : node.inputs) {
+    lowered.inputs.push_back(optimal_form(graph.nodes[input].dims()));
+  }
+  return lowered;
+}
+
+// The vectors of a batch norm lie along the channels.
+void as_channels(const Graph& graph, const GraphNode& node, size_t first, Lowered* lowered) {
+  for (size_t i = first; i < first + 4; ++i) {
+    const auto count = static_cast<uint32_t>(input_of(graph, node, i).elements());
+    lowered->inputs[i] = optimal_form({1, count, 1, 1});
+  }
+}
+
+Lowered convolution(const Graph& graph, const GraphNode& node, Convolution::Mode mode) {
+  expect_inputs(node, 2, 7);
+  const size_t count = node.inputs.size();
+  if (count == 4 || count == 5) refuse_node(node, "reads a part of a batch norm");
+  Convolution conv;
+  conv.mode = mode;
+  const auto padding = node.integers("padding", 4);
+  conv.before = pair_of(padding, 0);
+  conv.after = pair_of(padding, 2);
+  conv.strides = pair_of(node.integers("strides", 2), 0);
+  conv.dilation = pair_of(node.integers("dilation", 2), 0);
+  conv.has_bias = count == 3 || count == 7;
+  if (mode == Convolution::Mode::kFull && node.attr("groups").integer() != 1) {
+    refuse_node(node, "has groups, which CLML does not have");
+  }
+  if (node.has("activation_type")) conv.activation = activation_named(node);
+  const bool normed = count >= 6;
+  if (normed) {
+    try {
+      conv.epsilon = std::stof(node.texts("batchnorm", 4)[1]);
+    } catch (const std::logic_error&) {
+      refuse_node(node, "has an epsilon that is no number");
+    }
+  }
+  Lowered lowered = plain(graph, node, conv);
+  if (normed) as_channels(graph, node, conv.has_bias ? 3 : 2, &lowered);
+  return lowered;
+}
+
+Lowered pooling(const Graph& graph, const GraphNode& node, bool average, bool global) {
+  expect_inputs(node, 1, 1);
+  Pooling pool;
+  pool.average = average;
+  if (global) {
+    const Dims dims = input_of(graph, node, 0).dims();
+    pool.window = {dims[2], dims[3]};
+  } else {
+    const auto padding = node.integers("padding", 4);
+    pool.before = pair_of(padding, 0);
+    pool.after = pair_of(padding, 2);
+    pool.strides = pair_of(node.integers("strides", 2), 0);
+    pool.window = pair_of(node.integers("pool_size", 2), 0);
+  }
+  return plain(graph, node, pool);
+}
+
+// The library's softmax runs along c.  Rows whose last axis is to be normalised are, seen as
+// n, h, w, c in memory, just that.
+Lowered softmax(const GraphNode& node) {
+  expect_inputs(node, 1, 1);
+  const auto rank = static_cast<int64_t>(node.shape.size());
+  const int64_t axis = node.attr("axis").integer();
+  const int64_t along = axis < 0 ? axis + rank : axis;
+  const Dims dims = node.dims();
+  Form form;
+  if (along == 1 && (rank == 2 || rank == 4)) {
+    form = rank == 2 ? optimal_form(dims) : linear_form(dims);
+  } else if (rank == 3 && along == 2) {
+    form = linear_form({dims[0], dims[2], 1, dims[1]}, Layout::kNhwc);
+  } else if (rank == 4 && along == 3) {
+    form = linear_form({dims[0], dims[3], dims[1], dims[2]}, Layout::kNhwc);
+  } else {
+    refuse_node(node, "normalises along axis " + std::to_string(axis));
+  }
+  return {Softmax{}, {form}, form};
+}
+
+Lowered dense(const Graph& graph, const GraphNode& node) {
+  expect_inputs(node, 2, 3);
+  const Dims data = input_of(graph, node, 0).dims();
+  const Dims weights = input_of(graph, node, 1).dims();
+  if (weights[1] != data[1]) refuse_node(node, "multiplies matrices that do not fit");
+  const Dims turned = {1, 1, weights[0], weights[1]};
+  if (node.inputs.size() == 3) {
+    if (data[0] != 1) refuse_node(node, "has a bias and more than one row");
+    Lowered lowered = plain(graph, node, FullyConnected{});
+    lowered.inputs[1] = optimal_form(turned);
+    return lowered;
+  }
+  Lowered lowered{Gemm{data[0], weights[0], weights[1], true}, {}, {}};
+  lowered.inputs = {linear_form({data[0], data[1], 1, 1}), linear_form(turned)};
+  lowered.output = linear_form({data[0], weights[0], 1, 1});
+  return lowered;
+}
+
+Lowered batch_matmul(const Graph& graph, const GraphNode& node) {
+  expect_inputs(node, 2, 2);
+  const Dims a = input_of(graph, node, 0).dims();
+  const Dims b = input_of(graph, node, 1).dims();
+  const bool transposed = node.attr("transpose_b").integer() != 0;
+  const uint32_t n = transposed ? b[1] : b[2];
+  const uint32_t k = transposed ? b[2] : b[1];
+  if (a[0] != 1 || b[0] != 1 || a[2] != k) refuse_node(node, "multiplies what does not fit");
+  Lowered lowered{Gemm{a[1], n, k, transposed}, {}, {}};
+  lowered.inputs = {linear_form({a[1], a[2], 1, 1}), linear_form({1, 1, b[1], b[2]})};
+  lowered.output = linear_form({a[1], n, 1, 1});
+  return lowered;
+}
+
+Lowered pad(const Graph& graph, const GraphNode& node) {
+  expect_inputs(node, 1, 1);
+  Pad pad;
+  const std::string mode = node.attr("pad_mode").text();
+  if (mode != "constant" && mode != "reflect") refuse_node(node, "pads by " + mode);
+  pad.reflect = mode == "reflect";
+  const auto widths = node.integers("pad_width", 4);
+  for (size_t i = 0; i < 4; ++i) pad.widths[i] = static_cast<uint32_t>(widths[i]);
+  return plain(graph, node, pad);
+}
+
+const std::map<std::string, Binary::Kind>& binary_kinds() {
+  static const std::map<std::string, Binary::Kind> kinds = {
+      {"add", Binary::Kind::kAdd},           {"subtract", Binary::Kind::kSubtract},
+      {"multiply", Binary::Kind::kMultiply}, {"divide", Binary::Kind::kDivide},
+      {"minimum", Binary::Kind::kMinimum},   {"maximum", Binary::Kind::kMaximum},
+  };
+  return kinds;
+}
+
+Lowered batch_norm(const Graph& graph, const GraphNode& node) {
+  expect_inputs(node, 5, 5);
+  if (node.attr("axis").integer() != 1) refuse_node(node, "normalises along another axis than 1");
+  Lowered lowered =
+      plain(graph, node, BatchNorm{static_cast<float>(node.attr("epsilon").number())});
+  as_channels(graph, node, 1, &lowered);
+  return lowered;
+}
+
+Lowered one_input(const Graph& graph, const GraphNode& node, Operation operation) {
+  expect_inputs(node, 1, 1);
+  return plain(graph, node, std::move(operation));
+}
+
+Lowered by_name(const Graph& graph, const GraphNode& node) {
+  using Mode = Convolution::Mode;
+  if (node.ends_with("nn.conv2d")) return convolution(graph, node, Mode::kFull);
+  if (node.ends_with("nn.depthwise_conv2d")) return convolution(graph, node, Mode::kDepthwise);
+  if (node.ends_with("nn.conv2d_transpose")) return convolution(graph, node, Mode::kTranspose);
+  if (node.ends_with("nn.relu6")) return one_input(graph, node, Activate{Activation::kRelu6});
+  if (node.ends_with("nn.relu")) return one_input(graph, node, Activate{Activation::kRelu});
+  if (node.ends_with("nn.batch_norm")) return batch_norm(graph, node);
+  if (node.ends_with("nn.global_avg_pool2d")) return pooling(graph, node, true, true);
+  if (node.ends_with("nn.global_max_pool2d")) return pooling(graph, node, false, true);
+  if (node.ends_with("nn.avg_pool2d")) return pooling(graph, node, true, false);
+  if (node.ends_with("nn.max_pool2d")) return pooling(graph, node, false, false);
+  if (node.ends_with("nn.softmax")) return softmax(node);
+  if (node.ends_with("reshape") || node.ends_with("nn.batch_flatten")) {
+    return one_input(graph, node, Reshape{});
+  }
+  if (node.name == "concatenate") {
+    expect_inputs(node, 2, SIZE_MAX);
+    return plain(graph, node, Concat{static_cast<uint32_t>(node.attr("axis").integer())});
+  }
+  if (node.name == "nn.dense") return dense(graph, node);
+  if (node.name == "nn.batch_matmul") return batch_matmul(graph, node);
+  if (node.name == "nn.pad") return pad(graph, node);
+  if (node.name == "clip") {
+    const Clip clip{static_cast<float>(node.attr("a_min").number()),
+                    static_cast<float>(node.attr("a_max").number())};
+    return one_input(graph, node, clip);
+  }
+  if (node.name == "nn.depth_to_space") {
+    const auto block = static_cast<uint32_t>(node.attr("block_size").integer());
+    return one_input(graph, node, DepthToSpace{block});
+  }
+  if (node.name == "nn.upsampling") {
+    return one_input(graph, node, Upsample{node.attr("align_corners").integer() != 0});
+  }
+  for (const auto& [name, kind] : binary_kinds()) {
+    if (node.name == name || node.ends_with(("relax." + name).c_str())) {
+      expect_inputs(node, 2, 2);
+      return plain(graph, node, Binary{kind});
+    }
+  }
+  refuse_node(node, "is an operator that this runtime does not know");
+}
+
+bool adds_up(const Operation& operation) {
+  const auto* pool = std::get_if<Pooling>(&operation);
+  return std::holds_alternative<Convolution>(operation) ||
+         std::holds_alternative<BatchNorm>(operation) ||
+         std::holds_alternative<Softmax>(operation) ||
+         std::holds_alternative<FullyConnected>(operation) ||
+         std::holds_alternative<Gemm>(operation) || (pool != nullptr && pool->average);
+}
+
 }  // namespace
 
 std::vector<int64_t> GraphNode::integers(const char* key, size_t count) const {
@@ -112,6 +354,25 @@ Graph read_graph(const std::string& text) {
   }
   if (graph.outputs.empty()) refuse_bundle("the CLML graph: it has no output");
   return graph;
+}
+
+Lowered lower_node(const Graph& graph, const GraphNode& node) {
+  if (!node.is_static()) refuse_node(node, "has an extent that a run alone tells");
+  for (const size_t input : node.inputs) {
+    if (!graph.nodes[input].is_static()) refuse_node(node, "reads an extent that a run alone tells");
+  }
+  Lowered lowered = by_name(graph, node);
+  for (const size_t input : node.inputs) {
+    if (graph.nodes[input].dtype != node.dtype) refuse_node(node, "mixes dtypes");
+  }
+  if (node.dtype == DType::kFloat16) {
+    // TVM's graphs say nothing: they mean half sums.  Ours ask for float ones where the model was
+    // compiled for float arithmetic.
+    const bool in_float = node.has("sum_dtype") && node.attr("sum_dtype").text() == "float32";
+    lowered.arithmetic = in_float && adds_up(lowered.operation) ? Arithmetic::kHalfSumInFloat
+                                                                : Arithmetic::kHalf;
+  }
+  return lowered;
 }
 
 }  // namespace adrenoc_runtime::clml

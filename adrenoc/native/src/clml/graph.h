@@ -1,7 +1,9 @@
-// The JSON graph of a region, as TVM's code generators for JSON runtimes write it.
+// The JSON graph of a region, as TVM's code generators for JSON runtimes write it, and its nodes as
+// operators of the library.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <numeric>
@@ -52,5 +54,27 @@ struct Graph {
 
 // Throws Failure that names the place where the text is not such a graph.
 [[nodiscard]] Graph read_graph(const std::string& text);
+
+// How an operator takes a tensor: in the library's own layout, or as rows in memory (`linear`)
+// that it is told to see as these dims in this layout.
+struct Form {
+  bool linear = false;
+  std::array<uint32_t, 4> dims = {1, 1, 1, 1};
+  Layout layout = Layout::kOptimal;
+
+  [[nodiscard]] bool operator==(const Form& other) const {
+    return linear == other.linear && dims == other.dims && layout == other.layout;
+  }
+};
+
+struct Lowered {
+  Operation operation;
+  std::vector<Form> inputs;
+  Form output;
+  Arithmetic arithmetic = Arithmetic::kFloat;
+};
+
+// Throws ValueError for a node that is damaged, or that nothing here stands for.
+[[nodiscard]] Lowered lower_node(const Graph& graph, const GraphNode& node);
 
 }  // namespace adrenoc_runtime::clml

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "clml/real_operators.h"
+#include "clml/real_library.h"
 
 namespace adrenoc_runtime::clml {
 namespace {

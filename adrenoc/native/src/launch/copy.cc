@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "launch/capture.h"
+#include "launch/kernel.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime::opencl {

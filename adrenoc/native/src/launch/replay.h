@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/capture.h"
+#include "launch/cancelling.h"
 #include "launch/kernel.h"
-#include "launch/pacing.h"
 #include "opencl/device.h"
 
 namespace adrenoc_runtime::opencl {

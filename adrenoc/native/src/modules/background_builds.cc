@@ -11,7 +11,7 @@
 
 #include "base/failure.h"
 #include "base/typed_function.h"
-#include "files/mapped_file.h"
+#include "files/file.h"
 #include "modules/program_build.h"
 
 namespace adrenoc_runtime::opencl {

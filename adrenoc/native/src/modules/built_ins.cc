@@ -3,10 +3,15 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/sha256.h"
 #include "programs/built_program.h"
@@ -14,6 +19,67 @@
 
 namespace adrenoc_runtime::opencl {
 namespace {
+
+constexpr size_t kTrialGroups = 64;  // enough for several waves on every processor
+constexpr size_t kVectorHalves = 8;  // of a vector that is copied to the constant file
+constexpr size_t kTrialLanes = 4;
+constexpr size_t kFileCopies = 4;  // of a wave, one after the other
+constexpr size_t kTileSide = 16;   // of a tile
+constexpr size_t kTileSteps = 3;   // of tiles that are multiplied and added up
+constexpr std::array<uint16_t, 3> kSmallHalves = {0xBC00, 0x0000, 0x3C00};  // -1, 0 and 1
+
+// The number at a place of what a trial reads, of those above.
+int trial_number(size_t place) {
+  return static_cast<int>(place * 7 % 11 % kSmallHalves.size()) - 1;
+}
+
+std::vector<uint16_t> trial_halves(size_t count) {
+  std::vector<uint16_t> halves(count);
+  for (size_t i = 0; i < count; ++i) {
+    halves[i] = kSmallHalves.at(static_cast<size_t>(trial_number(i) + 1));
+  }
+  return halves;
+}
+
+// The section of `prelude.cl` in a kernel's text that begins so.
+std::string words_of(const std::string& source, const std::string& begin) {
+  const size_t start = source.find(begin);
+  const size_t end = source.find("#endif\n", start);
+  if (start == source.npos || end == source.npos) {
+    TVM_FFI_THROW(ValueError) << "A kernel asks for built-ins and has no words for them";
+  }
+  return "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + source.substr(start, end - start) +
+         "#endif\n";
+}
+
+std::string kernel_head(const std::string& weights, const std::string& place) {
+  return "__kernel void " + std::string(kTrialName) + "(" + weights + ", " + place +
+         ", __global float* sums) {\n";
+}
+
+// What one kernel of a text takes of the constant file.
+struct FileShare {
+  size_t vectors = 0;  // of a wave
+  size_t slots = 0;
+  size_t waves = 0;
+};
+
+// Of the first kernel that starts so: "START_CONSTANTS(in2_ptr, in1_ptr, 32, 12, 32);".
+FileShare read_share(const std::string& source) {
+  FileShare share;
+  const std::string start = kStartConstants;
+  for (size_t at = source.find(start); at != source.npos; at = source.find(start, at + 1)) {
+    if (std::sscanf(source.c_str() + at, "START_CONSTANTS(%*[^,], %*[^,], %zu, %zu, %zu)",
+                    &share.vectors, &share.slots, &share.waves) == 3) {
+      return share;
+    }
+  }
+  TVM_FFI_THROW(ValueError) << "A kernel asks for the constant file and does not say how much";
+  TVM_FFI_UNREACHABLE();
+}
+
+// Each vector counts by a factor of its own, so that none may stand for another.
+int factor_of(size_t vector) { return vector % 2 == 0 ? 1 : 2; }
 
 struct BuiltIn {
   const char* name;
@@ -118,6 +184,87 @@ std::string try_built_in(Device& device, const BuiltIn& one, const std::string& 
 }
 
 }  // namespace
+
+BuiltInTrial constant_file_trial(const std::string& source) {
+  const FileShare share = read_share(source);
+  const size_t step = share.vectors * kVectorHalves;
+  const std::string vectors = std::to_string(share.vectors);
+  const std::string copies = std::to_string(kFileCopies);
+  BuiltInTrial trial;
+  trial.groups = kTrialGroups;
+  trial.weights = trial_halves(kTrialGroups * kFileCopies * step);
+  trial.place.resize(share.slots * step);
+  std::string& text = trial.text = words_of(source, "#ifdef CONSTANT_FILE\n");
+  text += "#define FILE_BYTES " + std::to_string(trial.place.size() * sizeof(uint16_t)) + "\n";
+  if (share.slots < share.waves) text += "MOST_WAVES(" + std::to_string(share.slots) + ")\n";
+  text +=
+      kernel_head("COPIED_WEIGHTS weights ALIKE_IN_A_WAVE", "CONSTANT_PLACE place IN_THE_FILE") +
+      "  START_CONSTANTS(place, weights, " + vectors + ", " + std::to_string(share.slots) + ", " +
+      std::to_string(share.waves) + ");\n" +
+      "  half4 sum = (half4)((half)0.0f);\n  for (int i = 0; i < " + copies +
+      "; ++i) {\n    const int first = ((int)get_group_id(0) * " + copies + " + i) * " + vectors +
+      ";\n    COPY_CONSTANTS(place, weights, first, " + vectors +
+      ");\n    AWAIT_CONSTANTS(place, weights);\n";
+  for (size_t at = 0; at < step / kTrialLanes; ++at) {
+    text += "    sum += CONSTANT(0, " + std::to_string(at) + ") * (half)" +
+            std::to_string(factor_of(at)) + ".0f;\n";
+  }
+  text += "  }\n  vstore4(convert_float4(sum), get_global_id(0), sums);\n}\n";
+  for (size_t group = 0; group < kTrialGroups; ++group) {
+    std::array<int, kTrialLanes> sums{};
+    for (size_t i = 0; i < kFileCopies * step; ++i) {
+      const int number = trial_number(group * kFileCopies * step + i);
+      sums.at(i % kTrialLanes) += number * factor_of(i % step / kTrialLanes);
+    }
+    for (size_t i = 0; i < kTrialThreads * kTrialLanes; ++i) {
+      trial.expected.push_back(static_cast<float>(sums.at(i % kTrialLanes)));
+    }
+  }
+  return trial;
+}
+
+// Each work-group makes one tile, of tiles of weights of its own.
+BuiltInTrial matrix_units_trial(const std::string& source) {
+  constexpr size_t kTile = kTileSide * kTileSide;
+  constexpr size_t kVectors = kTile / kTrialLanes;
+  BuiltInTrial trial;
+  trial.groups = kTrialGroups;
+  trial.weights = trial_halves(kTrialGroups * kTileSteps * kTile);
+  trial.place = trial_halves(kTileSteps * kTile);
+  const std::string side = std::to_string(kTileSide);
+  const std::string tile = std::to_string(kTile);
+  const std::string vectors = std::to_string(kVectors);
+  const std::string threads = std::to_string(kTrialThreads);
+  const std::string steps = std::to_string(kTileSteps);
+  const std::string barrier = "barrier(CLK_LOCAL_MEM_FENCE);\n";
+  trial.text = words_of(source, "#define SIDE ") +
+               kernel_head("__global const half* weights", "__global const half* place") +
+               "  __local half4 left[" + vectors + "];\n  __local float4 made[" + vectors +
+               "];\n  const int thread = get_local_id(0);\n  START_MATRICES(thread, " + threads +
+               ");\n  NEW_SUM(0, " + threads + ");\n  for (int i = 0; i < " + steps +
+               "; ++i) {\n    " + barrier + "    if (thread < " + vectors +
+               ") left[thread] = vload4(i * " + vectors + " + thread, place);\n    " + barrier +
+               "    LOAD_RIGHT(0, weights, ((int)get_group_id(0) * " + steps + " + i) * " + tile +
+               ", " + side + ");\n    LOAD_LEFT(0, left, 0, " + side +
+               ");\n    ADD_PRODUCT(0, 0, 0);\n  }\n  STORE_SUM(0, made, 0, " + side + ");\n  " +
+               barrier + "  if (thread < " + vectors +
+               ") vstore4(made[thread], get_group_id(0) * " + vectors + " + thread, sums);\n}\n";
+  for (size_t group = 0; group < kTrialGroups; ++group) {
+    for (size_t element = 0; element < kTile; ++element) {
+      int sum = 0;
+      for (size_t term = 0; term < kTileSteps * kTileSide; ++term) {
+        const size_t step = term / kTileSide;
+        const size_t of_step = term % kTileSide;
+        const size_t right =
+            (group * kTileSteps + step) * kTile + of_step * kTileSide + element % kTileSide;
+        sum += trial_number(step * kTile + element / kTileSide * kTileSide + of_step) *
+               trial_number(right);
+      }
+      trial.expected.push_back(static_cast<float>(sum));
+    }
+  }
+  return trial;
+}
 
 std::vector<BuiltInUse> built_in_uses(Device& device,
                                       const std::map<std::string, std::string>& sources) {

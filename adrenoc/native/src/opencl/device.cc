@@ -3,6 +3,7 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace adrenoc_runtime::opencl {
@@ -125,6 +126,25 @@ std::string small_command(Device& device) {
   if (code != CL_SUCCESS) return "clEnqueueWriteBuffer failed with " + error_name(code);
   code = api().clFinish(queue.get());
   return code == CL_SUCCESS ? "" : "clFinish failed with " + error_name(code);
+}
+
+namespace json = tvm::ffi::json;
+
+constexpr const char* kPerformanceExtension = "cl_qcom_perf_hint";
+constexpr const char* kPriorityExtension = "cl_qcom_priority_hint";
+constexpr const char* kQueueExtension = "cl_khr_priority_hints";
+constexpr const char* kNames[] = {"", "low", "normal", "high"};
+
+// By the last call.
+std::atomic<Hints> wanted{};
+
+// High, normal and low follow each other in Qualcomm's numbers, and in the standard's bits.
+intptr_t qualcomm_number(cl_uint high, Level level) {
+  return static_cast<intptr_t>(high) + (static_cast<int>(Level::kHigh) - static_cast<int>(level));
+}
+
+cl_ulong queue_bit(Level level) {
+  return CL_QUEUE_PRIORITY_HIGH << (static_cast<int>(Level::kHigh) - static_cast<int>(level));
 }
 
 }  // namespace
@@ -312,6 +332,154 @@ Diagnosis diagnose(Device& device) {
 std::string explained(const std::string& message, Device& device) {
   if (message.find(kAmbiguous) == message.npos) return message;
   return message + "; " + diagnose(device).text();
+}
+
+Level level_of(const std::string& word) {
+  for (int i = 0; i < 4; ++i) {
+    if (word == kNames[i]) return static_cast<Level>(i);
+  }
+  TVM_FFI_THROW(ValueError) << "a hint is \"" << word << "\", expected low, normal or high";
+  TVM_FFI_UNREACHABLE();
+}
+
+const char* level_name(Level level) { return kNames[static_cast<int>(level)]; }
+
+void set_hints(const Hints& hints) { wanted = hints; }
+
+Hints wanted_hints() { return wanted; }
+
+json::Array to_json(const std::vector<HintUse>& uses) {
+  json::Array list;
+  for (const HintUse& use : uses) {
+    json::Object entry;
+    entry.Set("hint", tvm::ffi::String(use.hint));
+    entry.Set("asked", tvm::ffi::String(use.asked));
+    entry.Set("given_by", tvm::ffi::String(use.given_by));
+    entry.Set("reason", tvm::ffi::String(use.reason));
+    list.push_back(entry);
+  }
+  return list;
+}
+
+std::vector<std::string> to_notes(const std::vector<HintUse>& uses) {
+  std::vector<std::string> notes;
+  for (const HintUse& use : uses) {
+    const std::string begin = use.hint + " " + use.asked;
+    notes.push_back(use.given_by.empty() ? begin + " was not asked of the driver: " + use.reason
+                                         : begin + " was asked of the driver by " + use.given_by);
+  }
+  return notes;
+}
+
+HintProperties hint_properties(const Hints& hints, const DeviceInfo& info) {
+  HintProperties properties;
+  const auto add = [&](const char* hint, Level level, const char* extension, cl_uint key,
+                       cl_uint high) {
+    if (level == Level::kUnset) return;
+    HintUse use{hint, level_name(level), "", ""};
+    if (info.has_extension(extension)) {
+      use.given_by = extension;
+      properties.context.push_back(key);
+      properties.context.push_back(qualcomm_number(high, level));
+    } else {
+      use.reason = info.name + " has no " + extension;
+    }
+    properties.uses.push_back(use);
+  };
+  add("performance", hints.performance, kPerformanceExtension, CL_CONTEXT_PERF_HINT_QCOM,
+      CL_PERF_HINT_HIGH_QCOM);
+  add("priority", hints.priority, kPriorityExtension, CL_CONTEXT_PRIORITY_HINT_QCOM,
+      CL_PRIORITY_HINT_HIGH_QCOM);
+  if (hints.priority != Level::kUnset && properties.uses.back().given_by.empty()) {
+    HintUse& use = properties.uses.back();
+    if (info.has_extension(kQueueExtension)) {
+      use.given_by = kQueueExtension;
+      use.reason.clear();
+      properties.queue = {CL_QUEUE_PRIORITY, queue_bit(hints.priority)};
+    } else {
+      use.reason += std::string(" and no ") + kQueueExtension;
+    }
+  }
+  if (!properties.context.empty()) properties.context.push_back(0);
+  return properties;
+}
+
+void refused_hints(const std::string& error, std::vector<HintUse>* uses) {
+  for (HintUse& use : *uses) {
+    if (use.given_by.empty()) continue;
+    use.reason = "the driver has " + use.given_by + " and refused it with " + error;
+    use.given_by.clear();
+  }
+}
+
+void Profiler::start() {
+  if (recording_) {
+    TVM_FFI_THROW(RuntimeError) << "Profiling has already been started on this device";
+  }
+  launches_.clear();
+  recording_ = true;
+}
+
+void Profiler::record(const std::string& kernel, EventHandle event) {
+  launches_.push_back({kernel, std::move(event)});
+}
+
+void Profiler::record_span(const std::string& name, int64_t start_ns, int64_t end_ns) {
+  launches_.push_back({name, EventHandle(), start_ns, end_ns});
+}
+
+std::vector<KernelLaunch> Profiler::stop() {
+  if (!recording_) {
+    TVM_FFI_THROW(RuntimeError) << "Profiling has not been started on this device";
+  }
+  recording_ = false;
+  return std::exchange(launches_, {});
+}
+
+tvm::ffi::json::Array launch_times(const std::vector<KernelLaunch>& launches) {
+  tvm::ffi::json::Array times;
+  for (const KernelLaunch& launch : launches) {
+    const cl_event event = launch.event.get();
+    tvm::ffi::json::Array entry;
+    entry.push_back(tvm::ffi::String(launch.kernel));
+    const bool timed = event != nullptr;
+    entry.push_back(timed ? static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_START))
+                          : launch.start_ns);
+    entry.push_back(timed ? static_cast<int64_t>(event_time_ns(event, CL_PROFILING_COMMAND_END))
+                          : launch.end_ns);
+    times.push_back(entry);
+  }
+  return times;
+}
+
+void start_profiling(int device_id) {
+  Device& device = device_at(device_id);
+  device.want_profiling(true);
+  try {
+    const QueueLock queue = device.lock_queue();
+    device.profiler().start();
+  } catch (...) {
+    device.want_profiling(false);
+    throw;
+  }
+}
+
+tvm::ffi::String stop_profiling(int device_id) {
+  Device& device = device_at(device_id);
+  device.finish();
+  std::vector<KernelLaunch> launches;
+  {
+    const QueueLock queue = device.lock_queue();
+    launches = device.profiler().stop();
+  }
+  device.want_profiling(false);
+  return tvm::ffi::json::Stringify(launch_times(launches));
+}
+
+cl_ulong event_time_ns(cl_event event, cl_uint stamp) {
+  cl_ulong time_ns = 0;
+  ADRENOC_CL_CALL(clGetEventProfilingInfo, event, stamp, sizeof(time_ns), &time_ns, nullptr);
+  return time_ns;
 }
 
 }  // namespace adrenoc_runtime::opencl

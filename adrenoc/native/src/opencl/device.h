@@ -1,4 +1,5 @@
-// One OpenCL device: its context, its queue, its memory; and the list of all of them.
+// One OpenCL device: its context, its queue, its memory, what is wished of its driver and what its
+// kernels took; and the list of all of them.
 #pragma once
 
 #include <tvm/ffi/extra/json.h>
@@ -12,11 +13,82 @@
 
 #include "opencl/cl_api.h"
 #include "opencl/device_info.h"
-#include "opencl/hints.h"
 #include "opencl/memory.h"
-#include "opencl/profiler.h"
 
 namespace adrenoc_runtime::opencl {
+
+enum class Level { kUnset, kLow, kNormal, kHigh };
+
+// "" (unset), "low", "normal" or "high".  Throws ValueError for another word.
+[[nodiscard]] Level level_of(const std::string& word);
+[[nodiscard]] const char* level_name(Level level);
+
+struct alignas(2 * sizeof(Level)) Hints {  // so that they are read and written as one number
+  Level performance = Level::kUnset;
+  Level priority = Level::kUnset;
+
+  [[nodiscard]] bool operator==(const Hints& other) const {
+    return performance == other.performance && priority == other.priority;
+  }
+};
+
+// For devices that are used for the first time after this; the last call counts.
+void set_hints(const Hints& hints);
+[[nodiscard]] Hints wanted_hints();
+
+// What became of one wish.
+struct HintUse {
+  std::string hint;      // "performance" or "priority"
+  std::string asked;     // "low", "normal" or "high"
+  std::string given_by;  // the extension that passes it on; "" where there is none
+  std::string reason;    // why it is not passed on
+};
+[[nodiscard]] tvm::ffi::json::Array to_json(const std::vector<HintUse>& uses);
+// A sentence each.
+[[nodiscard]] std::vector<std::string> to_notes(const std::vector<HintUse>& uses);
+
+// The properties that make a context or a queue so, ended by 0, and what became of each wish.
+struct HintProperties {
+  std::vector<intptr_t> context;
+  std::vector<cl_ulong> queue;  // beside what else the queue is
+  std::vector<HintUse> uses;
+};
+[[nodiscard]] HintProperties hint_properties(const Hints& hints, const DeviceInfo& info);
+
+// The driver refused what passes wishes on: `uses` as they are without.
+void refused_hints(const std::string& error, std::vector<HintUse>* uses);
+
+struct KernelLaunch {
+  std::string kernel;
+  EventHandle event;
+  // Of what has no event of its own; by the host's clock.
+  int64_t start_ns = 0;
+  int64_t end_ns = 0;
+};
+
+// [kernel, start_ns, end_ns] of each launch, by the device's own clock.  All must have ended.
+[[nodiscard]] tvm::ffi::json::Array launch_times(const std::vector<KernelLaunch>& launches);
+
+class Profiler {
+ public:
+  [[nodiscard]] bool is_recording() const { return recording_; }
+  void start();
+  void record(const std::string& kernel, EventHandle event);
+  void record_span(const std::string& name, int64_t start_ns, int64_t end_ns);
+  // Returns the launches since start(), in order.
+  [[nodiscard]] std::vector<KernelLaunch> stop();
+
+ private:
+  bool recording_ = false;
+  std::vector<KernelLaunch> launches_;
+};
+
+// All that a device launches is noted from now on; JSON of that, which ends it.
+void start_profiling(int device_id);
+[[nodiscard]] tvm::ffi::String stop_profiling(int device_id);
+
+// One time stamp (CL_PROFILING_COMMAND_...) of an event that has ended, in ns.
+[[nodiscard]] cl_ulong event_time_ns(cl_event event, cl_uint stamp);
 
 // The right to use a device's queue.  OpenCL lets one thread at a time set the arguments of a
 // kernel, and the queue can be exchanged for a profiling one, so commands are given under a lock.

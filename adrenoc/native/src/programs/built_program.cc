@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "files/trace.h"
+#include "files/file.h"
 
 namespace adrenoc_runtime::opencl {
 namespace {

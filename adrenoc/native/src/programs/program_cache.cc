@@ -5,8 +5,7 @@
 
 #include "base/failure.h"
 #include "base/sha256.h"
-#include "files/mapped_file.h"
-#include "files/private_files.h"
+#include "files/file.h"
 
 namespace adrenoc_runtime {
 namespace {

@@ -1,4 +1,5 @@
-// Whether the numbers of candidate kernels are right, and how long they take.
+// Whether the numbers of candidate kernels are right, and how long they take; and the same of what a
+// run does beside computing.
 #pragma once
 
 #include <dlpack/dlpack.h>
@@ -9,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "launch/kernel.h"
+#include "opencl/device.h"
 
 namespace adrenoc_runtime::opencl {
 
@@ -50,5 +53,15 @@ class RefusedCandidate : public std::runtime_error {
 // RuntimeError where the device fails.
 [[nodiscard]] tvm::ffi::json::Object measure_candidates(const std::vector<Candidate>& candidates,
                                                         const TrialSettings& settings);
+
+// Does each operation once, then all in turn several times.  An operation is one of
+//     {"operation": "launches", "way": WAY, "count": N}  N small kernels, until the last has ended
+//     {"operation": "hint", "hint": "performance" | "priority"}  a kernel on a device made with it
+//     {"operation": "large", "bytes": N}  one kernel on both ends of such a buffer
+// where WAY is queue, recording or command_buffer.  Returns what `measure_candidates` does.  Throws
+// RefusedCandidate: "refused" with the reason why an operation cannot be done here, "wrong" where
+// it brings other numbers; RuntimeError where the device fails.
+[[nodiscard]] tvm::ffi::json::Object measure_host_operations(Device& device,
+                                                             const Json::List& operations);
 
 }  // namespace adrenoc_runtime::opencl

@@ -20,12 +20,11 @@
 #include <vector>
 
 #include "base/json.h"
-#include "base/side_by_side.h"
+#include "base/threads.h"
 #include "base/typed_function.h"
 #include "launch/copy.h"
 #include "modules/module.h"
 #include "opencl/device.h"
-#include "trials/host_operations.h"
 #include "trials/trial_measure.h"
 
 namespace adrenoc_runtime::opencl {

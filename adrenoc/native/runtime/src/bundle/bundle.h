@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "base/stopwatch.h"
-#include "bundle/buckets.h"
-#include "bundle/editions.h"
+#include "bundle/manifest.h"
 #include "bundle/moves.h"
-#include "files/mapped_file.h"
+#include "files/file.h"
 #include "files/safetensors.h"
 
 namespace adrenoc_runtime {

@@ -1,8 +1,10 @@
-// What the runtime takes from a bundle's manifest.json.
+// What the runtime takes from a bundle's manifest.json, buckets.json and devices.json: tensors, shapes
+// that it was compiled for and which of them takes some inputs, and GPUs.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,5 +63,86 @@ void check_word(const std::string& text, const std::string& where);
 
 // The path of a file or folder inside of the bundle.
 void check_path(const std::string& text, const std::string& where);
+
+// The model for one choice of shapes, or by one of its signatures.
+struct Bucket {
+  Manifest manifest;
+  std::string signature;  // "" where buckets differ in shapes alone
+  std::string library_path;  // for the dynamic loader, valid as long as the bundle lives
+};
+
+// An output whose axis `axis` holds `factor` elements for each element of the batch.
+struct BatchOutput {
+  std::string name;
+  uint64_t axis;
+  int64_t factor;
+};
+
+// The batch is axis 0 of `inputs`.  Where `refused` is empty, a smaller one is filled up with
+// zeros, and what comes of these is cut off.
+struct Batch {
+  std::vector<std::string> inputs;
+  std::vector<BatchOutput> outputs;
+  std::string refused;
+
+  [[nodiscard]] bool has(const std::string& input) const;
+};
+
+struct BucketList {
+  std::vector<std::string> folders;     // the smallest first; "." for the bundle itself
+  std::vector<std::string> signatures;  // of each; all "" where buckets differ in shapes alone
+  Batch batch;
+};
+
+// Reads buckets.json.  Throws Failure (bad bundle).
+[[nodiscard]] BucketList read_buckets(std::string_view text);
+
+// What is common to all buckets: names and dtypes of the tensors, but for outputs of decoders.
+// Signatures have states alone in common, in one form, and each has a name of its own.
+// Throws Failure (bad bundle).
+void check_alike(const std::vector<Bucket>& buckets, const Batch& batch);
+
+using Shape = std::vector<int64_t>;
+
+// A bucket and how an app sees it: shapes with the batch that was asked for.
+struct Chosen {
+  size_t bucket = 0;
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+};
+
+// The smallest bucket of a signature that takes inputs of these shapes, one an input; nothing takes any.
+// Throws Failure (bad argument), naming all buckets, where none does.
+[[nodiscard]] Chosen choose_bucket(const std::vector<Bucket>& buckets, const Batch& batch,
+                                   const std::string& signature,
+                                   const std::vector<std::optional<Shape>>& shapes);
+
+// The bucket of the signature of that name.  Throws Failure (bad argument), naming all, where there is
+// none.
+[[nodiscard]] size_t find_signature(const std::vector<Bucket>& buckets, const std::string& name);
+
+// A bucket in the shapes that it was compiled for.
+[[nodiscard]] Chosen whole_bucket(const std::vector<Bucket>& buckets, size_t index);
+
+struct Edition {
+  std::string folder;  // "." for the common one
+  std::string gpu;     // the number of an Adreno ("750"); "" of the common one
+  std::string driver;  // "" where any driver will do
+
+  // What it is for, in words.
+  [[nodiscard]] std::string title() const;
+};
+
+// Reads devices.json: the common edition is the last one.  Throws Failure (bad bundle).
+[[nodiscard]] std::vector<Edition> read_editions(std::string_view text);
+
+struct RankedEditions {
+  std::vector<Edition> editions;  // the best first, the common one last
+  std::string reason;
+};
+
+// The editions that a device may run: `gpu` is the number of an Adreno, "" for another device.
+[[nodiscard]] RankedEditions rank_editions(const std::vector<Edition>& editions,
+                                           const std::string& gpu, const std::string& driver);
 
 }  // namespace adrenoc_runtime

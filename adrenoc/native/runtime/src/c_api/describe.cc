@@ -1,11 +1,11 @@
 // What the runtime and a model are: its names, inputs, outputs and shapes.
 #include <string_view>
 
-#include "base/sha256.h"
 #include "base/machine.h"
+#include "base/sha256.h"
 #include "bundle/bundle.h"
 #include "c_api/call.h"
-#include "files/mapped_file.h"
+#include "files/file.h"
 
 namespace adrenoc_runtime {
 namespace {

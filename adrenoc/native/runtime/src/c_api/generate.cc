@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "c_api/call.h"
-#include "text/turns.h"
+#include "text/tokenizer.h"
 
 namespace adrenoc_runtime {
 Generation read_generation(const adrenoc_generation* given) {

@@ -19,13 +19,11 @@
 #include "bundle/bundle.h"
 #include "launch/cancelling.h"
 #include "model/cpu_model.h"
-#include "model/pause.h"
 #include "model/program.h"
 #include "model/residency.h"
 #include "model/session.h"
 #include "modules/program_build.h"
 #include "opencl/device.h"
-#include "opencl/hints.h"
 #include "proof/proof.h"
 #include "text/tokenizer.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/failure.h"
 #include "launch/cancelling.h"
-#include "modules/library.h"
+#include "modules/module.h"
 
 namespace adrenoc_runtime {
 

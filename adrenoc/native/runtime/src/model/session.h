@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "bundle/buckets.h"
+#include "bundle/manifest.h"
 #include "generate/token_loop.h"
 #include "model/program.h"
 

@@ -14,8 +14,7 @@
 #include "base/machine.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
-#include "files/mapped_file.h"
-#include "files/private_files.h"
+#include "files/file.h"
 
 namespace adrenoc_runtime {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "bundle/buckets.h"
+#include "bundle/manifest.h"
 
 namespace adrenoc_runtime {
 

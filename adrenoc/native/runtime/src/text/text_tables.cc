@@ -1,8 +1,15 @@
 #include "text/text_tables.h"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <queue>
+#include <string>
+#include <tuple>
 
 #include "base/failure.h"
+#include "base/utf8.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -12,6 +19,244 @@ constexpr std::string_view kTablesMagic = "adrtext2";
 constexpr size_t kTablesHeaderAt = 16;
 
 [[noreturn]] void refuse_tables(const std::string& what) { refuse_bundle(std::string(kTablesName) + " " + what); }
+
+// Byte-pair encoding: a piece of text begins as its bytes or letters, and pairs become one, the
+// pair that was learned first before the others.
+class Merger final : public ModelOfTokens {
+ public:
+  // `texts` are those of the tokens.  Throws Failure (bad bundle) where the tables are damaged.
+  Merger(const TextTables& tables, const Json& said, Texts texts)
+      : texts_(texts, tables.numbers<uint32_t>(said.at("order"), 0, texts.count())),
+        is_bytes_(said.at("is_bytes").boolean()),
+        takes_whole_(said.at("takes_whole").boolean()),
+        fuses_(said.at("fuses").boolean()),
+        unknown_(static_cast<uint32_t>(said.at("unknown").count())),
+        single_(tables.numbers<uint32_t>(said.at("single"), 256)),
+        merges_(tables.numbers<uint32_t>(said.at("merges"))) {
+    starts_ = tables.starts(said.at("starts"), merges_.count / 3);
+    const auto is_token = [&](uint32_t one) { return one == kNoText || one < texts.count(); };
+    bool is_whole = merges_.count % 3 == 0 && starts_.count == texts.count() + 1 &&
+                    is_token(unknown_) &&
+                    std::all_of(single_.data, single_.data + single_.count, is_token);
+    for (size_t i = 0; i < merges_.count; i += 3) {
+      is_whole = is_whole && merges_[i] < texts.count() && merges_[i + 2] < texts.count();
+    }
+    if (!is_whole) refuse_bundle("text_tables.bin has damaged merges: " + said.where());
+  }
+
+  void encode(std::string_view piece, std::vector<int64_t>* tokens) const override {
+    if (takes_whole_) {
+      if (const uint32_t token = texts_.find(piece); token != kNoText) {
+        tokens->push_back(token);
+        return;
+      }
+    }
+    const std::vector<uint32_t> first = begin(piece);
+    std::vector<Symbol> symbols;
+    for (size_t i = 0; i < first.size(); ++i) {
+      symbols.push_back({first[i], i == 0 ? i : i - 1, i + 1 == first.size() ? i : i + 1, true});
+    }
+    // What was learned first, and of these the leftmost.
+    using Waiting = std::tuple<uint32_t, size_t, uint32_t>;  // rank, place, made
+    std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting;
+    const auto await = [&](size_t at) {
+      const Symbol& symbol = symbols[at];
+      if (symbol.next == at) return;
+      const auto merge = merge_of(symbol.token, symbols[symbol.next].token);
+      if (merge.has_value()) waiting.emplace(merge->rank, at, merge->made);
+    };
+    for (size_t i = 0; i < symbols.size(); ++i) await(i);
+    while (!waiting.empty()) {
+      const auto [rank, at, made] = waiting.top();
+      waiting.pop();
+      Symbol& symbol = symbols[at];
+      if (!symbol.is_there || symbol.next == at) continue;
+      Symbol& next = symbols[symbol.next];
+      // What the two were when this was found may have become something else.
+      const auto merge = merge_of(symbol.token, next.token);
+      if (!merge.has_value() || merge->made != made) continue;
+      symbol.token = made;
+      next.is_there = false;
+      if (next.next == symbol.next) {
+        symbol.next = at;
+      } else {
+        symbols[next.next].before = at;
+        symbol.next = next.next;
+      }
+      if (symbol.before != at) await(symbol.before);
+      await(at);
+    }
+    for (size_t at = 0; at < symbols.size();
+         at = symbols[at].next == at ? symbols.size() : symbols[at].next) {
+      tokens->push_back(symbols[at].token);
+    }
+  }
+
+ private:
+  struct Symbol {
+    uint32_t token;
+    size_t before;  // of the piece's symbols; itself where there is none
+    size_t next;
+    bool is_there;
+  };
+  struct Merge {
+    uint32_t rank;
+    uint32_t made;
+  };
+
+  [[nodiscard]] std::optional<Merge> merge_of(uint32_t left, uint32_t right) const {
+    size_t low = starts_[left];
+    size_t high = starts_[left + 1];
+    while (low < high) {
+      const size_t at = (low + high) / 2;
+      if (merges_[3 * at] < right) {
+        low = at + 1;
+      } else {
+        high = at;
+      }
+    }
+    if (low == starts_[left + 1] || merges_[3 * low] != right) return std::nullopt;
+    return Merge{merges_[3 * low + 1], merges_[3 * low + 2]};
+  }
+  [[nodiscard]] std::vector<uint32_t> begin(std::string_view piece) const {
+    std::vector<uint32_t> tokens;
+    bool has_unknown = false;  // which comes before the next one that is known
+    const auto add_unknown = [&] {
+      if (has_unknown) tokens.push_back(unknown_);
+      has_unknown = false;
+    };
+    for (size_t at = 0; at < piece.size();) {
+      const size_t bytes = is_bytes_ ? 1 : code_point_at(piece, at).bytes;
+      const std::string_view letter = piece.substr(at, bytes);
+      at += bytes;
+      const auto of_byte = [&](char byte) { return single_[static_cast<uint8_t>(byte)]; };
+      const uint32_t token = is_bytes_ ? of_byte(letter[0]) : texts_.find(letter);
+      if (token != kNoText) {
+        add_unknown();
+        tokens.push_back(token);
+      } else if (std::all_of(letter.begin(), letter.end(),
+                             [&](char byte) { return of_byte(byte) != kNoText; })) {
+        std::transform(letter.begin(), letter.end(), std::back_inserter(tokens), of_byte);
+      } else if (unknown_ != kNoText) {
+        if (!fuses_) add_unknown();
+        has_unknown = true;
+      }
+    }
+    add_unknown();
+    return tokens;
+  }
+
+  SortedTexts texts_;
+  bool is_bytes_;
+  bool takes_whole_;
+  bool fuses_;
+  uint32_t unknown_;
+  Numbers<uint32_t> single_;  // the token of each byte
+  Numbers<uint32_t> starts_;  // of the merges of each left token
+  Numbers<uint32_t> merges_;  // rows of (right, rank, made), by the right token
+};
+
+// Unigram: of all tokens that a piece of text may consist of, those whose scores have the best sum.
+class Scores final : public ModelOfTokens {
+ public:
+  Scores(const TextTables& tables, const Json& said, Texts texts)
+      : unknown_(static_cast<uint32_t>(said.at("unknown").count())),
+        single_(tables.numbers<uint32_t>(said.at("single"), 256)),
+        scores_(tables.numbers<double>(said.at("scores"))),
+        texts_(texts, tables.numbers<uint32_t>(said.at("order"), 0, scores_.count - 1)) {
+    if (scores_.count - 1 > texts.count() || unknown_ >= scores_.count) {
+      refuse_bundle("text_tables.bin has not a score a token: " + said.where());
+    }
+  }
+  void encode(std::string_view piece, std::vector<int64_t>* tokens) const override {
+    // How a beginning of the piece is reached best, and where its last token begins.
+    struct Reached {
+      double score = 0;
+      size_t begin = SIZE_MAX;
+      uint32_t token = 0;
+    };
+    std::vector<Reached> reached(piece.size() + 1);
+    for (size_t at = 0; at < piece.size();) {
+      const auto offer = [&](uint32_t token, double score, size_t bytes) {
+        Reached& there = reached[at + bytes];
+        score += reached[at].score;
+        if (there.begin == SIZE_MAX || score > there.score) there = {score, at, token};
+      };
+      const size_t letter = code_point_at(piece, at).bytes;
+      bool has_letter = false;
+      for (const auto& found : texts_.beginnings(piece.substr(at))) {
+        offer(found.number, scores_[found.number], found.bytes);
+        has_letter = has_letter || found.bytes == letter;
+      }
+      if (!has_letter) offer(unknown_, scores_[scores_.count - 1], letter);
+      at += letter;
+    }
+    std::vector<size_t> ends;  // of tokens, the last first
+    for (size_t end = piece.size(); end > 0; end = reached[end].begin) ends.push_back(end);
+    size_t begin = 0;
+    for (size_t i = ends.size(); i > 0; --i) {
+      const size_t end = ends[i - 1];
+      const bool is_unknown = reached[end].token == unknown_;
+      if (is_unknown && i > 1 && reached[ends[i - 2]].token == unknown_) continue;
+      if (is_unknown) {
+        encode_unknown(piece.substr(begin, end - begin), tokens);
+      } else {
+        tokens->push_back(reached[end].token);
+      }
+      begin = end;
+    }
+  }
+
+ private:
+  // Adds the tokens of letters in a row that are no tokens.
+  void encode_unknown(std::string_view letters, std::vector<int64_t>* tokens) const {
+    const auto of_byte = [&](char byte) { return single_[static_cast<uint8_t>(byte)]; };
+    const uint32_t whole = texts_.find(letters);
+    if (whole == kNoText && std::all_of(letters.begin(), letters.end(),
+                                        [&](char byte) { return of_byte(byte) != kNoText; })) {
+      for (const char byte : letters) tokens->push_back(of_byte(byte));
+    } else {
+      tokens->push_back(whole == kNoText ? unknown_ : whole);
+    }
+  }
+
+  uint32_t unknown_;
+  Numbers<uint32_t> single_;  // the token of each byte
+  Numbers<double> scores_;    // and behind those of the tokens, that of a letter which is none
+  SortedTexts texts_;
+};
+
+// WordPiece: of a word the longest token that it begins with, and so on for what is left.
+class WordPieces final : public ModelOfTokens {
+ public:
+  WordPieces(const TextTables& tables, const Json& said, Texts texts)
+      : unknown_(said.at("unknown").integer()),
+        continues_(said.at("continues").text()),
+        most_letters_(said.at("most_letters").count()),
+        texts_(texts, tables.numbers<uint32_t>(said.at("order"), 0, texts.count())) {}
+  void encode(std::string_view piece, std::vector<int64_t>* tokens) const override {
+    uint64_t letters = 0;
+    for (size_t at = 0; at < piece.size(); at += code_point_at(piece, at).bytes) ++letters;
+    std::vector<int64_t> found;
+    bool is_known = letters <= most_letters_;
+    for (size_t at = 0; is_known && at < piece.size();) {
+      const std::string before = at == 0 ? "" : continues_;
+      const auto beginnings = texts_.beginnings(before + std::string(piece.substr(at)));
+      is_known = !beginnings.empty() && beginnings.back().bytes > before.size();
+      if (!is_known) break;
+      found.push_back(beginnings.back().number);
+      at += beginnings.back().bytes - before.size();
+    }
+    if (!is_known) found = {unknown_};
+    tokens->insert(tokens->end(), found.begin(), found.end());
+  }
+
+ private:
+  int64_t unknown_;
+  std::string continues_;  // what tokens begin with that begin no word
+  uint64_t most_letters_;
+  SortedTexts texts_;
+};
 
 }  // namespace
 
@@ -99,6 +344,14 @@ std::vector<SortedTexts::Found> SortedTexts::beginnings(std::string_view rest) c
 uint32_t SortedTexts::find(std::string_view text) const {
   const std::vector<Found> found = beginnings(text);
   return found.empty() || found.back().bytes != text.size() ? kNoText : found.back().number;
+}
+
+std::unique_ptr<ModelOfTokens> read_model(const TextTables& tables, const Json& said, Texts texts) {
+  const std::string& kind = said.at("kind").text();
+  if (kind == "merges") return std::make_unique<Merger>(tables, said, texts);
+  if (kind == "scores") return std::make_unique<Scores>(tables, said, texts);
+  if (kind == "words") return std::make_unique<WordPieces>(tables, said, texts);
+  refuse_bundle("text_tables.bin has a model that is not known: " + said.at("kind").where());
 }
 
 }  // namespace adrenoc_runtime

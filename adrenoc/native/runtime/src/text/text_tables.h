@@ -1,8 +1,11 @@
-// The file text_tables.bin of a bundle: what adrenoc/language/tables.py made of a tokenizer.json.
+// The file text_tables.bin of a bundle, which adrenoc/language/tables.py made of a tokenizer.json: steps
+// in which texts are changed and cut into pieces, and what makes tokens of the pieces.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -82,5 +85,38 @@ class SortedTexts {
   Texts texts_;
   Numbers<uint32_t> order_;
 };
+
+class ModelOfTokens {
+ public:
+  virtual ~ModelOfTokens() = default;
+  // Adds the tokens of a piece.
+  virtual void encode(std::string_view piece, std::vector<int64_t>* tokens) const = 0;
+};
+
+// `texts` are those of the tokens.  Throws Failure (bad bundle) where the tables are damaged, or name a
+// model that is not known.
+[[nodiscard]] std::unique_ptr<ModelOfTokens> read_model(const TextTables& tables, const Json& said,
+                                                        Texts texts);
+
+// A part of a text; `is_first` of that which the whole text begins with.
+struct Piece {
+  std::string text;
+  bool is_first;
+};
+
+class TextStep {
+ public:
+  virtual ~TextStep() = default;
+  // Changes pieces, or puts more in their place; none of them is empty.
+  virtual void apply(std::vector<Piece>* pieces) const = 0;
+};
+
+using TextSteps = std::vector<std::unique_ptr<TextStep>>;
+
+// Throws Failure (bad bundle) where the tables are damaged, or name a step that is not known.
+[[nodiscard]] TextSteps read_steps(const TextTables& tables, const Json& said);
+
+// Puts one text in place of another, wherever that is.
+void replace_all(std::string_view from, std::string_view to, std::string* text);
 
 }  // namespace adrenoc_runtime

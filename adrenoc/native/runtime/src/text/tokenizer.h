@@ -1,4 +1,5 @@
-// Text to tokens and back, as the library does it that a bundle's tokenizer.json was written for.
+// Text to tokens and back, as the library does it that a bundle's tokenizer.json was written for, and
+// conversations as one text, as a model's template writes them (adrenoc/language/turns.py).
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/model_of_tokens.h"
-#include "text/steps.h"
+#include "base/json.h"
 #include "text/text_tables.h"
 
 namespace adrenoc_runtime {
@@ -114,5 +114,16 @@ class TextStream {
   size_t base_ = 0;
   size_t shown_ = 0;
 };
+
+// `role` is "system", "user" or "assistant".
+struct Message {
+  std::string role;
+  std::string content;
+};
+
+// The text of a system's message or none, then a user's and an answer in turns, a user's last, up to
+// where the model is to speak.  Throws Failure: unsupported where `turns` is null, bad argument for
+// other messages, bad bundle where `turns` is damaged.
+[[nodiscard]] std::string render_turns(const Json& turns, const std::vector<Message>& messages);
 
 }  // namespace adrenoc_runtime

@@ -1,4 +1,4 @@
-#include "base/side_by_side.h"
+#include "base/threads.h"
 
 #include <algorithm>
 #include <array>

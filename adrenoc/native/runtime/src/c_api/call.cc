@@ -1,10 +1,12 @@
-// What a caller wants of a load, in the C API's struct or as texts.
+// The last error of each thread, statuses in words, and what a caller wants of a load, in the C API's
+// struct or as texts.
+#include "c_api/call.h"
+
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 #include <variant>
-
-#include "c_api/call.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -76,6 +78,28 @@ void set(Options* options, const Key& one, const std::string& key, const char* v
 
 }  // namespace
 
+std::string& last_error() {
+  static thread_local std::string text;
+  return text;
+}
+
+adrenoc_status failed(adrenoc_status status, const char* message) noexcept {
+  try {
+    last_error() = message;
+  } catch (const std::bad_alloc&) {
+    last_error().clear();
+  }
+  return status;
+}
+
+void require(const void* pointer, const char* what) {
+  if (pointer == nullptr) {
+    throw Failure(ADRENOC_BAD_ARGUMENT, std::string(what) + " is a null pointer");
+  }
+}
+
+std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
+
 LoadOptions read_options(const adrenoc_options& plain) {
   return {plain.trust_files != 0,
           text_or_empty(plain.device),
@@ -90,6 +114,31 @@ LoadOptions read_options(const adrenoc_options& plain) {
 }  // namespace adrenoc_runtime
 
 using namespace adrenoc_runtime;
+
+const char* adrenoc_last_error(void) { return last_error().c_str(); }
+
+int adrenoc_status_is_permanent(adrenoc_status status) {
+  switch (status) {
+    case ADRENOC_NOT_FOUND:
+    case ADRENOC_BAD_BUNDLE:
+    case ADRENOC_NO_DEVICE:
+    case ADRENOC_UNSUPPORTED:
+    case ADRENOC_WRONG_RESULTS:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+const char* adrenoc_status_text(adrenoc_status status) {
+  static constexpr const char* texts[] = {
+      "all is well", "bad argument",      "not found",     "bad bundle",
+      "no device",   "the device failed", "out of memory", "a defect of the runtime",
+      "not ready",   "not supported",     "wrong results", "the context is full",
+      "cancelled"};
+  const auto place = static_cast<size_t>(status);
+  return place < std::size(texts) ? texts[place] : "unknown status";
+}
 
 adrenoc_status adrenoc_set_option(adrenoc_options* options, const char* text) {
   return guarded([&] {

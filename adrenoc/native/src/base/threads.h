@@ -1,10 +1,29 @@
-// Work that is done side by side on threads: builds of kernels.
+// What threads do side by side, and what each has open.
 #pragma once
 
 #include <cstddef>
 #include <functional>
+#include <utility>
 
 namespace adrenoc_runtime {
+
+// Opens something for this thread, or nothing, for as long as it lives.
+template <typename T>
+class ThreadScope {
+ public:
+  explicit ThreadScope(T* opened) : before_(std::exchange(current_, opened)) {}
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+  ~ThreadScope() { current_ = before_; }
+
+  // What this thread has open, or null.
+  [[nodiscard]] static T* current() { return current_; }
+
+ private:
+  static inline thread_local T* current_ = nullptr;
+
+  T* const before_;
+};
 
 // How many threads build `count` kernels: at most one a core, and as many compilers as the memory
 // that is free now holds.

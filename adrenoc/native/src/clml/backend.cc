@@ -1,4 +1,4 @@
-#include "clml/backends.h"
+#include "clml/backend.h"
 
 #include <cstdlib>
 #include <map>
