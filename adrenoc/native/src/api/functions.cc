@@ -118,10 +118,10 @@ tvm::runtime::Timer make_timer(tvm::Device device) {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  publish("adrenoc.opencl.set_library", [](const ffi::String& path) { set_library(path); });
-  publish("adrenoc.opencl.library", [] { return ffi::String(library_path()); });
+  publish("adrenoc.opencl.set_library", set_library);
+  publish("adrenoc.opencl.library", library_path);
   publish("adrenoc.opencl.devices", devices);
-  publish("adrenoc.opencl.absent_devices", [] { return ffi::String(absent_devices()); });
+  publish("adrenoc.opencl.absent_devices", absent_devices);
   publish("adrenoc.opencl.memory_stats",
           [](int device_id) { return json::Stringify(device_at(device_id).memory().stats()); });
   publish("adrenoc.opencl.api_calls", [] { return static_cast<int64_t>(api_calls()); });
@@ -136,10 +136,10 @@ TVM_FFI_STATIC_INIT_BLOCK() {
           [](const ffi::String& performance, const ffi::String& priority) {
             set_hints({level_of(performance), level_of(priority)});
           });
-  publish("adrenoc.runtime.version", [] { return ffi::String(stamp()); });
+  publish("adrenoc.runtime.version", stamp);
   publish("adrenoc.runtime.machine", [] { return ffi::String(kMachine); });
   publish("adrenoc.runtime.gpu_state",
-          [](const ffi::String& root) { return json::Stringify(gpu_state(root)); });
+          [](const std::string& root) { return json::Stringify(gpu_state(root)); });
   // How TVM's time_evaluator measures: TVM 0.27 asks for the first name, older ones for the second.
   publish("runtime.timer.opencl", make_timer);
   publish("profiling.timer.opencl", make_timer);

@@ -58,16 +58,4 @@ Half nearest_half(double value) {
   return {static_cast<uint16_t>(sign | rounded >> kCut)};
 }
 
-Half exact_half(double value) {
-  const uint16_t sign = std::signbit(value) ? kSign : 0;
-  int exponent = 0;
-  // In [1, 2) times a power of two, as a half's normal numbers are.
-  const double fraction = 2 * std::frexp(std::fabs(value), &exponent);
-  const int biased = exponent - 1 + kBias;
-  if (value == 0 || biased <= 0) return {sign};
-  if (biased >= kTopExponent) return {static_cast<uint16_t>(sign | kTopExponent << kMantissaBits)};
-  const auto mantissa = static_cast<int>(std::ldexp(fraction - 1, kMantissaBits));
-  return {static_cast<uint16_t>(sign | biased << kMantissaBits | mantissa)};
-}
-
 }  // namespace adrenoc_runtime

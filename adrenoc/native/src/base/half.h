@@ -14,7 +14,4 @@ struct Half {
 // The nearest half, of two the even one.
 [[nodiscard]] Half nearest_half(double value);
 
-// Of a number that a half holds exactly, and no smaller than its normal ones; others are cut.
-[[nodiscard]] Half exact_half(double value);
-
 }  // namespace adrenoc_runtime

@@ -78,43 +78,37 @@ class JsonParser {
 
   Json::Object parse_object(const Json::Place& place, int depth) {
     Json::Object object;
-    expect('{');
-    skip_blanks();
-    if (peek() == '}') {
-      ++at_;
-      return object;
-    }
-    while (true) {
+    parse_items('{', '}', [&] {
       skip_blanks();
       std::string key = parse_text();
       skip_blanks();
       expect(':');
       Json value = parse_value(step({place, key, 0, false}), depth + 1);
       if (!object.emplace(std::move(key), std::move(value)).second) refuse("a key that repeats");
-      skip_blanks();
-      if (peek() != ',') break;
-      ++at_;
-    }
-    expect('}');
+    });
     return object;
   }
 
   Json::List parse_list(const Json::Place& place, int depth) {
     Json::List list;
-    expect('[');
-    skip_blanks();
-    if (peek() == ']') {
-      ++at_;
-      return list;
-    }
-    while (true) {
+    parse_items('[', ']', [&] {
       list.push_back(parse_value(step({place, {}, list.size(), true}), depth + 1));
-      skip_blanks();
-      if (peek() != ',') break;
-      ++at_;
-    }
-    expect(']');
+    });
     return list;
+  }
+
+  template <typename ParseItem>
+  void parse_items(char open, char close, ParseItem parse_item) {
+    expect(open);
+    skip_blanks();
+    if (peek() != close) {
+      parse_item();
+      for (skip_blanks(); peek() == ','; skip_blanks()) {
+        ++at_;
+        parse_item();
+      }
+    }
+    expect(close);
   }
 
   std::string parse_text() {

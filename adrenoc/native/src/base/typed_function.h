@@ -66,6 +66,27 @@ template <typename F>
   });
 }
 
+// The functions of a module, of which `found` is the one of the name that is asked for.
+class FunctionNamed {
+ public:
+  explicit FunctionNamed(const tvm::ffi::String& wanted) : wanted_(wanted) {}
+
+  template <typename F>
+  FunctionNamed& typed(const char* name, F function) {
+    if (wanted_ == name) found = adrenoc_runtime::typed(name, std::move(function));
+    return *this;
+  }
+  FunctionNamed& packed(const char* name, PackedCall call) {
+    if (wanted_ == name) found = adrenoc_runtime::packed(std::move(call));
+    return *this;
+  }
+
+  tvm::ffi::Optional<tvm::ffi::Function> found;
+
+ private:
+  const tvm::ffi::String& wanted_;
+};
+
 // Throws where the name is taken and may not be overridden.
 void publish_function(const char* name, const tvm::ffi::Function& function,
                       bool override = false);

@@ -14,91 +14,41 @@ void activate(std::optional<Activation> kind, std::vector<float>* data) {
   for (float& value : *data) value = std::min(std::max(value, 0.0f), high);
 }
 
-// The plane of one channel with zeros around it, so that no window leaves it.
-std::vector<float> padded_plane(const Plain& from, uint32_t n, uint32_t c, const Pair& before,
-                                const Pair& after) {
-  const size_t height = from.dims[2], width = from.dims[3];
-  const size_t wide = width + before[1] + after[1];
-  std::vector<float> plane((height + before[0] + after[0]) * wide, 0.0f);
-  const float* source = from.data.data() + from.offset(n, c);
-  for (size_t y = 0; y < height; ++y) {
-    std::copy_n(source + y * width, width, plane.data() + (y + before[0]) * wide + before[1]);
-  }
-  return plane;
-}
-
-struct Weights {
-  const Plain& all;
-  [[nodiscard]] float at(uint32_t o, uint32_t i, uint32_t y, uint32_t x) const {
-    return all.data[all.offset(o, i) + size_t{y} * all.dims[3] + x];
-  }
-};
-
-// Adds one channel's window sums, for all pixels of one output channel.
-void add_channel(const Convolution& conv, const Weights& weights, uint32_t o, uint32_t i,
-                 const std::vector<float>& plane, size_t wide, Plain* out, float* target) {
-  const size_t rows = out->dims[2], columns = out->dims[3];
-  for (uint32_t ky = 0; ky < weights.all.dims[2]; ++ky) {
-    for (uint32_t kx = 0; kx < weights.all.dims[3]; ++kx) {
-      const float factor = weights.at(o, i, ky, kx);
-      const size_t shift = size_t{ky} * conv.dilation[0] * wide + size_t{kx} * conv.dilation[1];
-      for (size_t y = 0; y < rows; ++y) {
-        const float* source = plane.data() + y * conv.strides[0] * wide + shift;
-        float* row = target + y * columns;
-        if (conv.strides[1] == 1) {
-          for (size_t x = 0; x < columns; ++x) row[x] += factor * source[x];
-        } else {
-          const size_t step = conv.strides[1];
-          for (size_t x = 0; x < columns; ++x) row[x] += factor * source[x * step];
+// Adds the products of weights and data.  Each pixel of one side, which a grid of strides gives its
+// place on the other, is multiplied for each tap: data has the grid where the convolution is
+// transposed, else the result.
+void convolve(const Convolution& conv, const Plain& data, const Plain& weights, Plain* out) {
+  const bool transposed = conv.mode == Convolution::Mode::kTranspose;
+  const bool depthwise = conv.mode == Convolution::Mode::kDepthwise;
+  const std::array<uint32_t, 4> grid = transposed ? data.dims : out->dims;
+  const std::array<uint32_t, 4> wide = transposed ? out->dims : data.dims;
+  const auto convolve_plane = [&](const float* taps, const float* from, float* to) {
+    for (uint32_t ky = 0; ky < weights.dims[2]; ++ky) {
+      for (uint32_t kx = 0; kx < weights.dims[3]; ++kx) {
+        const float factor = *taps++;
+        for (uint32_t y = 0; y < grid[2]; ++y) {
+          const int64_t far_y =
+              int64_t{y} * conv.strides[0] + int64_t{ky} * conv.dilation[0] - conv.before[0];
+          if (far_y < 0 || far_y >= wide[2]) continue;
+          for (uint32_t x = 0; x < grid[3]; ++x) {
+            const int64_t far_x =
+                int64_t{x} * conv.strides[1] + int64_t{kx} * conv.dilation[1] - conv.before[1];
+            if (far_x < 0 || far_x >= wide[3]) continue;
+            const size_t near = size_t{y} * grid[3] + x;
+            const size_t far = static_cast<size_t>(far_y) * wide[3] + static_cast<size_t>(far_x);
+            to[transposed ? far : near] += factor * from[transposed ? near : far];
+          }
         }
       }
     }
-  }
-}
-
-void forward_conv(const Convolution& conv, const std::vector<Plain>& in, Plain* out) {
-  const Plain& data = in[0];
-  const Weights weights{in[1]};
-  const bool depthwise = conv.mode == Convolution::Mode::kDepthwise;
-  const size_t wide = data.dims[3] + conv.before[1] + conv.after[1];
+  };
   for (uint32_t n = 0; n < data.dims[0]; ++n) {
     for (uint32_t i = 0; i < data.dims[1]; ++i) {
-      const auto plane = padded_plane(data, n, i, conv.before, conv.after);
       const uint32_t first = depthwise ? i : 0;
       const uint32_t last = depthwise ? i + 1 : out->dims[1];
       for (uint32_t o = first; o < last; ++o) {
-        add_channel(conv, weights, depthwise ? 0 : o, i, plane, wide, out,
-                    out->data.data() + out->offset(n, o));
-      }
-    }
-  }
-}
-
-void transposed_conv(const Convolution& conv, const std::vector<Plain>& in, Plain* out) {
-  const Plain& data = in[0];
-  const Weights weights{in[1]};
-  const int64_t rows = out->dims[2], columns = out->dims[3];
-  for (uint32_t n = 0; n < data.dims[0]; ++n) {
-    for (uint32_t i = 0; i < data.dims[1]; ++i) {
-      const float* source = data.data.data() + data.offset(n, i);
-      for (uint32_t o = 0; o < out->dims[1]; ++o) {
-        float* target = out->data.data() + out->offset(n, o);
-        for (uint32_t ky = 0; ky < in[1].dims[2]; ++ky) {
-          for (uint32_t kx = 0; kx < in[1].dims[3]; ++kx) {
-            const float factor = weights.at(o, i, ky, kx);
-            for (uint32_t y = 0; y < data.dims[2]; ++y) {
-              const int64_t oy =
-                  int64_t{y} * conv.strides[0] + int64_t{ky} * conv.dilation[0] - conv.before[0];
-              if (oy < 0 || oy >= rows) continue;
-              for (uint32_t x = 0; x < data.dims[3]; ++x) {
-                const int64_t ox =
-                    int64_t{x} * conv.strides[1] + int64_t{kx} * conv.dilation[1] - conv.before[1];
-                if (ox < 0 || ox >= columns) continue;
-                target[oy * columns + ox] += factor * source[size_t{y} * data.dims[3] + x];
-              }
-            }
-          }
-        }
+        convolve_plane(weights.data.data() + weights.offset(depthwise ? 0 : o, i),
+                       data.data.data() + data.offset(n, i), out->data.data() + out->offset(n, o));
       }
     }
   }
@@ -125,11 +75,7 @@ void run_op(const Convolution& conv, const std::vector<Plain>& in, Plain* out) {
       out->data[i] = in[2].data[i / pixels % out->dims[1]];
     }
   }
-  if (conv.mode == Convolution::Mode::kTranspose) {
-    transposed_conv(conv, in, out);
-  } else {
-    forward_conv(conv, in, out);
-  }
+  convolve(conv, in[0], in[1], out);
   if (conv.epsilon.has_value()) normalise(*conv.epsilon, in, conv.has_bias ? 3 : 2, out);
   activate(conv.activation, &out->data);
 }

@@ -86,31 +86,22 @@ class ClmlModule final : public ffi::ModuleObj {
   }
   [[nodiscard]] ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     const auto self = ffi::GetObjectPtr<ClmlModule>(this);
-    if (name == "get_symbol") {
-      return typed("get_symbol", [self] { return ffi::String(self->symbol_); });
-    }
-    if (name == "get_const_vars") {
-      return typed("get_const_vars", [self] { return self->constant_names_; });
-    }
-    if (name == "__init_" + symbol_) {
-      return typed("__init_", [self](const ffi::Array<Tensor>& constants) {
-        self->initialize(constants);
-        return 0;
-      });
-    }
-    if (name == symbol_) {
-      return packed([self](ffi::PackedArgs args, ffi::Any*) { self->run(args); });
-    }
-    if (name == symbol_ + "_usable") {
-      return typed("_usable", [self](int version, const Tensor& tensor) {
-        const DLDevice device = tensor->device;
-        return device.device_type == kDLOpenCL && self->usable(version, device.device_id);
-      });
-    }
-    if (name == kPrepareFunction) {
-      return typed(kPrepareFunction, [self](int device_id) { return self->facts(device_id); });
-    }
-    return std::nullopt;
+    return FunctionNamed(name)
+        .typed("get_symbol", [self] { return self->symbol_; })
+        .typed("get_const_vars", [self] { return self->constant_names_; })
+        .typed(init_name_.c_str(),
+               [self](const ffi::Array<Tensor>& constants) {
+                 self->initialize(constants);
+                 return 0;
+               })
+        .packed(symbol_.c_str(), [self](ffi::PackedArgs args, ffi::Any*) { self->run(args); })
+        .typed(usable_name_.c_str(),
+               [self](int version, const Tensor& tensor) {
+                 const DLDevice device = tensor->device;
+                 return device.device_type == kDLOpenCL && self->usable(version, device.device_id);
+               })
+        .typed(kPrepareFunction, [self](int device_id) { return self->facts(device_id); })
+        .found;
   }
 
   [[nodiscard]] ffi::Bytes SaveToBytes() const final {
@@ -287,6 +278,8 @@ class ClmlModule final : public ffi::ModuleObj {
   }
 
   const std::string symbol_;
+  const std::string init_name_ = "__init_" + symbol_;
+  const std::string usable_name_ = symbol_ + "_usable";
   const std::string graph_text_;
   const Names constant_names_;
   const Graph graph_;
@@ -329,12 +322,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   publish("runtime.clml_runtime_create", make_clml_module);
   publish("ffi.Module.load_from_bytes.clml", load_clml_module);
   publish("adrenoc.clml.regions", prepare_regions);
-  publish("adrenoc.clml.emulate", [](const ffi::String& settings) { emulate(settings); });
+  publish("adrenoc.clml.emulate", emulate);
   publish("adrenoc.clml.emulated_calls", emulated_calls_text);
   publish("adrenoc.clml.emulated_objects", live_emulator_objects);
-  publish("adrenoc.clml.switch_off", [](bool off) { switch_off(off); });
-  publish("adrenoc.clml.set_cache_folder",
-          [](const ffi::String& folder) { set_cache_folder(folder); });
+  publish("adrenoc.clml.switch_off", switch_off);
+  publish("adrenoc.clml.set_cache_folder", set_cache_folder);
 }
 
 }  // namespace adrenoc_runtime::clml

@@ -53,14 +53,9 @@ bool write_all(int file, std::string_view bytes) {
 }
 
 struct OldFile {
-  int64_t seconds;
-  int64_t nanoseconds;
+  std::pair<int64_t, int64_t> time;  // seconds and nanoseconds
   std::string path;
   uint64_t bytes;
-
-  [[nodiscard]] bool is_older(const OldFile& other) const {
-    return seconds != other.seconds ? seconds < other.seconds : nanoseconds < other.nanoseconds;
-  }
 };
 
 constexpr size_t kTraceBytes = 512;
@@ -190,13 +185,13 @@ void remove_old_files(const std::string& folder, uint64_t max_bytes) {
     const std::string path = folder + "/" + entry->d_name;
     struct stat facts {};
     if (lstat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) continue;
-    files.push_back(
-        {facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec, path, static_cast<uint64_t>(facts.st_size)});
+    files.push_back({{facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec}, path,
+                     static_cast<uint64_t>(facts.st_size)});
     bytes += files.back().bytes;
   }
   closedir(listing);
   std::sort(files.begin(), files.end(),
-            [](const OldFile& a, const OldFile& b) { return a.is_older(b); });
+            [](const OldFile& a, const OldFile& b) { return a.time < b.time; });
   for (const OldFile& file : files) {
     if (bytes <= max_bytes) return;
     unlink(file.path.c_str());

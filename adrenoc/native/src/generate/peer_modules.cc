@@ -34,22 +34,15 @@ class BoundRunModule final : public ffi::ModuleObj {
 
   [[nodiscard]] ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     auto self = ffi::GetObjectPtr<BoundRunModule>(this);
-    if (name == "run") {
-      return packed([self](ffi::PackedArgs, ffi::Any* result) { *result = self->run_.run(); });
-    }
-    if (name == "report") {
-      return typed("report",
-                   [self] { return ffi::json::Stringify(self->run_.report().to_json()); });
-    }
-    if (name == "rebind") {
-      return typed("rebind", [self](int64_t index, const tvm::runtime::Tensor& tensor) {
-        self->run_.rebind(static_cast<size_t>(index), tensor);
-      });
-    }
-    if (name == "forget") {
-      return typed("forget", [self] { self->run_.forget(); });
-    }
-    return std::nullopt;
+    return FunctionNamed(name)
+        .packed("run", [self](ffi::PackedArgs, ffi::Any* result) { *result = self->run_.run(); })
+        .typed("report", [self] { return ffi::json::Stringify(self->run_.report().to_json()); })
+        .typed("rebind",
+               [self](int64_t index, const tvm::runtime::Tensor& tensor) {
+                 self->run_.rebind(static_cast<size_t>(index), tensor);
+               })
+        .typed("forget", [self] { self->run_.forget(); })
+        .found;
   }
 
  private:
@@ -138,60 +131,40 @@ class TokenLoopModule final : public ffi::ModuleObj {
   [[nodiscard]] ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     auto self = ffi::GetObjectPtr<TokenLoopModule>(this);
     TokenLoop& loop = loop_;
-    if (name == "add_entry") {
-      return packed([self](ffi::PackedArgs args, ffi::Any*) { self->add_entry(args); });
-    }
-    if (name == "take_in") {
-      return typed("take_in", [self, &loop](const ffi::String& tokens) {
-        loop.take_in(read_numbers<int64_t>(Json::parse(std::string(tokens), "the tokens")));
-      });
-    }
-    if (name == "start") {
-      return typed("start", [self, &loop](int64_t token, const ffi::String& wish) {
-        loop.start(token, read_wish(wish));
-      });
-    }
-    if (name == "next") {
-      return typed("next", [self](int64_t budget_ms) { return self->next(budget_ms); });
-    }
-    if (name == "allow") {
-      return typed("allow", [self, &loop](const ffi::Bytes& tokens) {
-        std::vector<uint32_t> words(tokens.size() / sizeof(uint32_t));
-        std::memcpy(words.data(), tokens.data(), words.size() * sizeof(uint32_t));
-        loop.allow(words);
-      });
-    }
-    if (name == "stop") return typed("stop", [self, &loop] { loop.stop(); });
-    if (name == "length") return typed("length", [self, &loop] { return loop.length(); });
-    if (name == "clear") return typed("clear", [self, &loop] { loop.clear(); });
-    if (name == "rewind") {
-      return typed("rewind", [self, &loop](int64_t length) { loop.rewind(length); });
-    }
-    if (name == "logits") {
-      return typed("logits", [self, &loop] {
-        return ffi::Bytes(loop.logits().data(), loop.logits().size());
-      });
-    }
-    if (name == "save") {
-      return typed("save", [self, &loop] { return ffi::Bytes(loop.save()); });
-    }
-    if (name == "restore") {
-      return typed("restore", [self, &loop](const ffi::Bytes& saved) {
-        loop.restore(std::string(saved.data(), saved.size()));
-      });
-    }
-    if (name == "guessed") {
-      return typed("guessed", [&loop, self] {
-        json::Object told;
-        told.Set("runs", loop.guessed().runs);
-        told.Set("tokens", loop.guessed().tokens);
-        return json::Stringify(told);
-      });
-    }
-    if (name == "report") {
-      return typed("report", [self, &loop] { return json::Stringify(loop.report().to_json()); });
-    }
-    return std::nullopt;
+    return FunctionNamed(name)
+        .packed("add_entry", [self](ffi::PackedArgs args, ffi::Any*) { self->add_entry(args); })
+        .typed("take_in",
+               [self, &loop](const std::string& tokens) {
+                 loop.take_in(read_numbers<int64_t>(Json::parse(tokens, "the tokens")));
+               })
+        .typed("start",
+               [self, &loop](int64_t token, const std::string& wish) {
+                 loop.start(token, read_wish(wish));
+               })
+        .typed("next", [self](int64_t budget_ms) { return self->next(budget_ms); })
+        .typed("allow",
+               [self, &loop](const ffi::Bytes& tokens) {
+                 std::vector<uint32_t> words(tokens.size() / sizeof(uint32_t));
+                 std::memcpy(words.data(), tokens.data(), words.size() * sizeof(uint32_t));
+                 loop.allow(words);
+               })
+        .typed("stop", [self, &loop] { loop.stop(); })
+        .typed("length", [self, &loop] { return loop.length(); })
+        .typed("clear", [self, &loop] { loop.clear(); })
+        .typed("rewind", [self, &loop](int64_t length) { loop.rewind(length); })
+        .typed("logits",
+               [self, &loop] { return ffi::Bytes(loop.logits().data(), loop.logits().size()); })
+        .typed("save", [self, &loop] { return ffi::Bytes(loop.save()); })
+        .typed("restore", [self, &loop](const ffi::Bytes& saved) { loop.restore(saved); })
+        .typed("guessed",
+               [self, &loop] {
+                 json::Object told;
+                 told.Set("runs", loop.guessed().runs);
+                 told.Set("tokens", loop.guessed().tokens);
+                 return json::Stringify(told);
+               })
+        .typed("report", [self, &loop] { return json::Stringify(loop.report().to_json()); })
+        .found;
   }
 
  private:
@@ -231,9 +204,8 @@ class TokenLoopModule final : public ffi::ModuleObj {
 TVM_FFI_STATIC_INIT_BLOCK() {
   publish_packed("adrenoc.opencl.bind_run", bind_run);
   // tokens(OpenCL device, recording, rows of the caches)
-  publish("adrenoc.opencl.tokens", [](int device_id, const ffi::String& recording, int64_t rows) {
-    return ffi::Module(
-        ffi::make_object<TokenLoopModule>(device_id, recording_of(std::string(recording)), rows));
+  publish("adrenoc.opencl.tokens", [](int device_id, const std::string& recording, int64_t rows) {
+    return ffi::Module(ffi::make_object<TokenLoopModule>(device_id, recording_of(recording), rows));
   });
 }
 

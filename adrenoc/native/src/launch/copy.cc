@@ -4,6 +4,7 @@
 #include <tvm/ffi/error.h>
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "launch/kernel.h"
@@ -39,96 +40,83 @@ std::array<size_t, 3> image_region(const DLTensor& tensor) {
   return {extent.width, extent.height, extent.layers};
 }
 
-void check_buffer_range(const DLTensor& tensor, size_t bytes) {
-  const size_t capacity = descriptor_of(tensor).spec().bytes;
-  if (tensor.byte_offset + bytes > capacity) {
+// Where the elements of a tensor lie on a device: in a region of an image, or in a buffer.
+struct Place {
+  const StorageSpec& spec;
+  cl_mem mem;
+  std::array<size_t, 3> region;
+  size_t offset;
+};
+
+Place place_of(const DLTensor& tensor, size_t bytes) {
+  const Descriptor& descriptor = descriptor_of(tensor);
+  const StorageSpec& spec = descriptor.spec();
+  if (descriptor.is_image()) return {spec, descriptor.mem(), image_region(tensor), 0};
+  if (tensor.byte_offset + bytes > spec.bytes) {
     TVM_FFI_THROW(ValueError) << "Bytes " << tensor.byte_offset << " to "
                               << tensor.byte_offset + bytes << " lie outside a buffer of "
-                              << capacity << " bytes";
+                              << spec.bytes << " bytes";
   }
+  return {spec, descriptor.mem(), {}, tensor.byte_offset};
 }
 
 void read_to_host(const DLTensor& from, void* data, size_t bytes) {
-  const Descriptor& source = descriptor_of(from);
+  const Place source = place_of(from, bytes);
   const QueueLock queue = device_at(from.device.device_id).lock_queue();
-  if (source.is_image()) {
-    const auto region = image_region(from);
-    ADRENOC_CL_CALL(clEnqueueReadImage, queue.get(), source.mem(), CL_TRUE, kOrigin.data(),
-                    region.data(), 0, 0, data, 0, nullptr, nullptr);
+  if (source.spec.is_image()) {
+    ADRENOC_CL_CALL(clEnqueueReadImage, queue.get(), source.mem, CL_TRUE, kOrigin.data(),
+                    source.region.data(), 0, 0, data, 0, nullptr, nullptr);
   } else {
-    check_buffer_range(from, bytes);
-    ADRENOC_CL_CALL(clEnqueueReadBuffer, queue.get(), source.mem(), CL_TRUE, from.byte_offset,
-                    bytes, data, 0, nullptr, nullptr);
-  }
-}
-
-void write_from_host(const void* data, const DLTensor& to, size_t bytes) {
-  const Descriptor& target = descriptor_of(to);
-  const QueueLock queue = device_at(to.device.device_id).lock_queue();
-  if (target.is_image()) {
-    const auto region = image_region(to);
-    ADRENOC_CL_CALL(clEnqueueWriteImage, queue.get(), target.mem(), CL_TRUE, kOrigin.data(),
-                    region.data(), 0, 0, data, 0, nullptr, nullptr);
-  } else {
-    check_buffer_range(to, bytes);
-    ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue.get(), target.mem(), CL_TRUE, to.byte_offset, bytes,
+    ADRENOC_CL_CALL(clEnqueueReadBuffer, queue.get(), source.mem, CL_TRUE, source.offset, bytes,
                     data, 0, nullptr, nullptr);
   }
 }
 
-void copy_image_to_image(Device& device, const DLTensor& from, const DLTensor& to, size_t bytes) {
-  const Descriptor& source = descriptor_of(from);
-  const Descriptor& target = descriptor_of(to);
-  const auto source_region = image_region(from);
-  const auto target_region = image_region(to);
-  if (source_region == target_region && source.spec().channel_type == target.spec().channel_type) {
-    // Copying an image onto itself is what a view of the whole amounts to.
-    if (source.mem() == target.mem()) return;
-    const QueueLock queue = device.lock_queue();
-    ADRENOC_CL_CALL(clEnqueueCopyImage, queue.get(), source.mem(), target.mem(), kOrigin.data(),
-                    kOrigin.data(), target_region.data(), 0, nullptr, nullptr);
-    return;
+void write_from_host(const void* data, const DLTensor& to, size_t bytes) {
+  const Place target = place_of(to, bytes);
+  const QueueLock queue = device_at(to.device.device_id).lock_queue();
+  if (target.spec.is_image()) {
+    ADRENOC_CL_CALL(clEnqueueWriteImage, queue.get(), target.mem, CL_TRUE, kOrigin.data(),
+                    target.region.data(), 0, 0, data, 0, nullptr, nullptr);
+  } else {
+    ADRENOC_CL_CALL(clEnqueueWriteBuffer, queue.get(), target.mem, CL_TRUE, target.offset, bytes,
+                    data, 0, nullptr, nullptr);
   }
-  // The same elements folded differently: a dense buffer stands between the two foldings.
-  const auto staging = device.memory().allocate(StorageSpec::buffer(bytes));
-  const QueueLock queue = device.lock_queue();
-  ADRENOC_CL_CALL(clEnqueueCopyImageToBuffer, queue.get(), source.mem(), staging->mem.get(),
-                  kOrigin.data(), source_region.data(), 0, 0, nullptr, nullptr);
-  ADRENOC_CL_CALL(clEnqueueCopyBufferToImage, queue.get(), staging->mem.get(), target.mem(), 0,
-                  kOrigin.data(), target_region.data(), 0, nullptr, nullptr);
-}
-
-void copy_buffer_to_buffer(Device& device, const DLTensor& from, const DLTensor& to, size_t bytes) {
-  check_buffer_range(from, bytes);
-  check_buffer_range(to, bytes);
-  const cl_mem source = descriptor_of(from).mem();
-  const cl_mem target = descriptor_of(to).mem();
-  if (source == target && from.byte_offset == to.byte_offset) return;
-  const QueueLock queue = device.lock_queue();
-  ADRENOC_CL_CALL(clEnqueueCopyBuffer, queue.get(), source, target, from.byte_offset,
-                  to.byte_offset, bytes, 0, nullptr, nullptr);
 }
 
 void copy_on_device(const DLTensor& from, const DLTensor& to, size_t bytes) {
   Device& device = device_at(to.device.device_id);
-  const Descriptor& source = descriptor_of(from);
-  const Descriptor& target = descriptor_of(to);
-  if (source.is_image() && target.is_image()) {
-    copy_image_to_image(device, from, to, bytes);
-  } else if (source.is_image()) {
-    check_buffer_range(to, bytes);
-    const auto region = image_region(from);
-    const QueueLock queue = device.lock_queue();
-    ADRENOC_CL_CALL(clEnqueueCopyImageToBuffer, queue.get(), source.mem(), target.mem(),
-                    kOrigin.data(), region.data(), to.byte_offset, 0, nullptr, nullptr);
-  } else if (target.is_image()) {
-    check_buffer_range(from, bytes);
-    const auto region = image_region(to);
-    const QueueLock queue = device.lock_queue();
-    ADRENOC_CL_CALL(clEnqueueCopyBufferToImage, queue.get(), source.mem(), target.mem(),
-                    from.byte_offset, kOrigin.data(), region.data(), 0, nullptr, nullptr);
+  const Place source = place_of(from, bytes);
+  const Place target = place_of(to, bytes);
+  const bool of_image = source.spec.is_image();
+  const bool to_image = target.spec.is_image();
+  const bool are_alike = source.region == target.region &&
+                         source.spec.channel_type == target.spec.channel_type;
+  // Copying memory onto itself is what a view of the whole amounts to.
+  if (are_alike && source.mem == target.mem && source.offset == target.offset) return;
+  std::shared_ptr<Storage> staging;
+  if (of_image && to_image && !are_alike) {
+    // The same elements folded differently: a dense buffer stands between the two foldings.
+    staging = device.memory().allocate(StorageSpec::buffer(bytes));
+  }
+  const QueueLock queue = device.lock_queue();
+  if (of_image && to_image && are_alike) {
+    ADRENOC_CL_CALL(clEnqueueCopyImage, queue.get(), source.mem, target.mem, kOrigin.data(),
+                    kOrigin.data(), target.region.data(), 0, nullptr, nullptr);
+  } else if (!of_image && !to_image) {
+    ADRENOC_CL_CALL(clEnqueueCopyBuffer, queue.get(), source.mem, target.mem, source.offset,
+                    target.offset, bytes, 0, nullptr, nullptr);
   } else {
-    copy_buffer_to_buffer(device, from, to, bytes);
+    if (of_image) {
+      ADRENOC_CL_CALL(clEnqueueCopyImageToBuffer, queue.get(), source.mem,
+                      to_image ? staging->mem.get() : target.mem, kOrigin.data(),
+                      source.region.data(), target.offset, 0, nullptr, nullptr);
+    }
+    if (to_image) {
+      ADRENOC_CL_CALL(clEnqueueCopyBufferToImage, queue.get(),
+                      of_image ? staging->mem.get() : source.mem, target.mem, source.offset,
+                      kOrigin.data(), target.region.data(), 0, nullptr, nullptr);
+    }
   }
 }
 

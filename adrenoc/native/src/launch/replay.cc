@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -67,7 +68,33 @@ constexpr double kSlowerMs = 0.05;
 
 std::string ms_text(double ms) { return number_text("%.3f ms", ms); }
 
-constexpr const char* kExtension = "cl_khr_command_buffer";
+// What a driver has recorded of launches.
+class Recorded final : public Replay {
+ public:
+  // `give` gives all of it to the device's queue.
+  Recorded(const char* name, Device& device, size_t launches,
+           std::function<void(cl_command_queue queue)> give)
+      : name_(name), device_(device), launches_(launches), give_(std::move(give)) {}
+
+  [[nodiscard]] const char* name() const final { return name_; }
+
+  void enqueue(QueueLock& queue) final {
+    trace("replaying", name_);
+    give_(queue.get());
+    device_.launched(queue.get(), launches_);
+  }
+
+ private:
+  const char* const name_;
+  Device& device_;
+  const size_t launches_;
+  const std::function<void(cl_command_queue queue)> give_;
+};
+
+void expect_extension(const Device& device, const char* extension) {
+  if (device.info().has_extension(extension)) return;
+  TVM_FFI_THROW(RuntimeError) << "the device has no " << extension;
+}
 
 // A property of command buffers; 0 where the device does not know it.
 cl_bitfield buffer_property(cl_device_id device, cl_uint what) {
@@ -76,175 +103,46 @@ cl_bitfield buffer_property(cl_device_id device, cl_uint what) {
   return code == CL_SUCCESS ? value : 0;
 }
 
-class CommandBuffer {
- public:
-  CommandBuffer(const CommandBufferApi& functions, cl_command_queue queue, bool shared,
-                const LaunchRange& launches)
-      : functions_(functions) {
-    const std::array<cl_ulong, 3> flags = {CL_COMMAND_BUFFER_FLAGS,
-                                           CL_COMMAND_BUFFER_SIMULTANEOUS_USE, 0};
-    cl_int code = CL_SUCCESS;
+// An object of an extension, and what gives it back: it goes, whatever the driver answers.
+template <typename T>
+using ExtensionHandle = std::shared_ptr<std::remove_pointer_t<T>>;
+
+template <typename T>
+ExtensionHandle<T> held(T value, cl_int (*release)(T)) {
+  return {value, [release](T made) {
+            if (made == nullptr) return;
+            count_api_call();
+            (void)release(made);
+          }};
+}
+
+ExtensionHandle<cl_command_buffer> filled_buffer(const CommandBufferApi& functions,
+                                                 cl_command_queue queue, bool shared,
+                                                 const LaunchRange& launches) {
+  const std::array<cl_ulong, 3> flags = {CL_COMMAND_BUFFER_FLAGS,
+                                         CL_COMMAND_BUFFER_SIMULTANEOUS_USE, 0};
+  cl_int code = CL_SUCCESS;
+  count_api_call();
+  auto buffer = held(functions.create_buffer(1, &queue, shared ? flags.data() : nullptr, &code),
+                     functions.release_buffer);
+  check(code, "clCreateCommandBufferKHR");
+  // Each command waits for the one before, as in the queue: drivers differ in whether the order
+  // of an in-order queue holds inside of a buffer.
+  cl_uint point = 0;
+  for (const KeptLaunches::Launch& launch : launches) {
+    const cl_uint before = point;
+    const bool is_first = &launch == launches.begin();
     count_api_call();
-    value_ = functions_.create_buffer(1, &queue, shared ? flags.data() : nullptr, &code);
-    check(code, "clCreateCommandBufferKHR");
-    try {
-      fill(launches);
-    } catch (...) {
-      release();
-      throw;
-    }
+    check(functions.add_kernel(buffer.get(), nullptr, nullptr, launch.handle.get(),
+                               launch.work.dimensions, nullptr, launch.work.global.data(),
+                               launch.work.local.data(), is_first ? 0 : 1,
+                               is_first ? nullptr : &before, &point, nullptr),
+          "clCommandNDRangeKernelKHR");
   }
-  CommandBuffer(CommandBuffer&& other) noexcept
-      : functions_(other.functions_),
-        value_(std::exchange(other.value_, nullptr)),
-        running_(std::move(other.running_)) {}
-  CommandBuffer(const CommandBuffer&) = delete;
-  CommandBuffer& operator=(const CommandBuffer&) = delete;
-  ~CommandBuffer() { release(); }
-
-  // With `exclusive` it waits until the buffer's last use has ended.
-  void enqueue(cl_command_queue queue, bool exclusive) {
-    if (running_) {
-      const cl_event event = running_.get();
-      ADRENOC_CL_CALL(clWaitForEvents, 1, &event);
-      running_ = EventHandle();
-    }
-    cl_event event = nullptr;
-    count_api_call();
-    const cl_int code = functions_.enqueue_buffer(1, &queue, value_, 0, nullptr,
-                                                  exclusive ? &event : nullptr);
-    check(code, "clEnqueueCommandBufferKHR");
-    running_ = EventHandle(event);
-  }
-
- private:
-  void fill(const LaunchRange& launches) {
-    // Each command waits for the one before, as in the queue: drivers differ in whether the order
-    // of an in-order queue holds inside of a buffer.
-    cl_uint before = 0;
-    bool is_first = true;
-    for (const KeptLaunches::Launch& launch : launches) {
-      cl_uint point = 0;
-      count_api_call();
-      const cl_int code = functions_.add_kernel(
-          value_, nullptr, nullptr, launch.handle.get(), launch.work.dimensions, nullptr,
-          launch.work.global.data(), launch.work.local.data(), is_first ? 0 : 1,
-          is_first ? nullptr : &before, &point, nullptr);
-      check(code, "clCommandNDRangeKernelKHR");
-      before = point;
-      is_first = false;
-    }
-    count_api_call();
-    check(functions_.finalize_buffer(value_), "clFinalizeCommandBufferKHR");
-  }
-
-  void release() {
-    if (value_ == nullptr) return;
-    count_api_call();
-    // The object goes, whatever the driver answers.
-    (void)functions_.release_buffer(value_);
-    value_ = nullptr;
-  }
-
-  const CommandBufferApi functions_;
-  cl_command_buffer value_ = nullptr;
-  EventHandle running_;
-};
-
-class CommandBufferReplay final : public Replay {
- public:
-  CommandBufferReplay(Device& device, size_t launches, bool exclusive,
-                      std::vector<CommandBuffer> buffers)
-      : device_(device),
-        launches_(launches),
-        exclusive_(exclusive),
-        buffers_(std::move(buffers)) {}
-
-  [[nodiscard]] const char* name() const final { return "a command buffer"; }
-
-  void enqueue(QueueLock& queue) final {
-    trace("replaying", name());
-    buffers_[next_].enqueue(queue.get(), exclusive_);
-    next_ = (next_ + 1) % buffers_.size();
-    device_.launched(queue.get(), launches_);
-  }
-
- private:
-  Device& device_;
-  const size_t launches_;
-  const bool exclusive_;
-  std::vector<CommandBuffer> buffers_;
-  size_t next_ = 0;
-};
-
-constexpr const char* kRecordableQueues = "cl_qcom_recordable_queues";
-
-class RecordingHandle {
- public:
-  RecordingHandle(const RecordingApi& functions, cl_recording value)
-      : functions_(functions), value_(value) {}
-  RecordingHandle(RecordingHandle&& other) noexcept
-      : functions_(other.functions_), value_(std::exchange(other.value_, nullptr)) {}
-  RecordingHandle(const RecordingHandle&) = delete;
-  RecordingHandle& operator=(const RecordingHandle&) = delete;
-  ~RecordingHandle() {
-    if (value_ == nullptr) return;
-    count_api_call();
-    (void)functions_.release_recording(value_);
-  }
-  [[nodiscard]] cl_recording get() const { return value_; }
-
- private:
-  const RecordingApi functions_;
-  cl_recording value_;
-};
-
-// The queue that records goes after what it recorded.
-class RecordableQueueReplay final : public Replay {
- public:
-  RecordableQueueReplay(Device& device, size_t launches, const RecordingApi& functions,
-                        QueueHandle recorder)
-      : device_(device),
-        launches_(launches),
-        functions_(functions),
-        recorder_(std::move(recorder)) {}
-
-  [[nodiscard]] const char* name() const final { return "a recordable queue"; }
-
-  void record(const KeptLaunches::Launch* begin, const KeptLaunches::Launch* end) {
-    cl_int code = CL_SUCCESS;
-    count_api_call();
-    const cl_recording value = functions_.new_recording(recorder_.get(), &code);
-    check(code, "clNewRecordingQCOM");
-    recordings_.emplace_back(functions_, value);
-    for (const KeptLaunches::Launch* launch = begin; launch != end; ++launch) {
-      ADRENOC_CL_CALL(clEnqueueNDRangeKernel, recorder_.get(), launch->handle.get(),
-                      launch->work.dimensions, nullptr, launch->work.global.data(),
-                      launch->work.local.data(), 0, nullptr, nullptr);
-    }
-    count_api_call();
-    check(functions_.end_recording(value), "clEndRecordingQCOM");
-  }
-
-  void enqueue(QueueLock& queue) final {
-    trace("replaying", name());
-    for (const RecordingHandle& recording : recordings_) {
-      count_api_call();
-      const cl_int code =
-          functions_.enqueue_recording(queue.get(), recording.get(), 0, nullptr, 0, nullptr, 0, nullptr,
-                                       0, nullptr, 0, nullptr, nullptr);
-      check(code, "clEnqueueRecordingQCOM");
-    }
-    device_.launched(queue.get(), launches_);
-  }
-
- private:
-  Device& device_;
-  const size_t launches_;
-  const RecordingApi functions_;
-  const QueueHandle recorder_;
-  std::vector<RecordingHandle> recordings_;
-};
+  count_api_call();
+  check(functions.finalize_buffer(buffer.get()), "clFinalizeCommandBufferKHR");
+  return buffer;
+}
 
 }  // namespace
 
@@ -385,9 +283,7 @@ std::unique_ptr<Replay> Trial::take_best(std::string* reason) {
 
 std::unique_ptr<Replay> record_command_buffer(Device& device, cl_command_queue queue,
                                               const LaunchRange& launches) {
-  if (!device.info().has_extension(kExtension)) {
-    TVM_FFI_THROW(RuntimeError) << "the device has no " << kExtension;
-  }
+  expect_extension(device, "cl_khr_command_buffer");
   const cl_bitfield wanted =
       buffer_property(device.id(), CL_DEVICE_COMMAND_BUFFER_REQUIRED_QUEUE_PROPERTIES);
   if (wanted != 0) {
@@ -395,40 +291,75 @@ std::unique_ptr<Replay> record_command_buffer(Device& device, cl_command_queue q
                                 << " for command buffers";
   }
   const CommandBufferApi functions{device.platform()};
-  const bool shared =
-      (buffer_property(device.id(), CL_DEVICE_COMMAND_BUFFER_CAPABILITIES) &
-       CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE) != 0;
-  std::vector<CommandBuffer> buffers;
+  const bool shared = (buffer_property(device.id(), CL_DEVICE_COMMAND_BUFFER_CAPABILITIES) &
+                       CL_COMMAND_BUFFER_CAPABILITY_SIMULTANEOUS_USE) != 0;
+  struct Use {
+    ExtensionHandle<cl_command_buffer> buffer;
+    EventHandle running;
+  };
+  const auto uses = std::make_shared<std::vector<Use>>();
   // Where a buffer cannot be given again before it has run, one can be given while another runs.
   for (int i = 0; i < (shared ? 1 : 2); ++i) {
-    buffers.emplace_back(functions, queue, shared, launches);
+    uses->push_back({filled_buffer(functions, queue, shared, launches), EventHandle()});
   }
-  return std::make_unique<CommandBufferReplay>(device, launches.size(), !shared,
-                                               std::move(buffers));
+  const auto give = [functions, shared, uses](cl_command_queue to) {
+    Use& use = uses->front();
+    if (use.running) {
+      const cl_event event = use.running.get();
+      ADRENOC_CL_CALL(clWaitForEvents, 1, &event);
+      use.running = EventHandle();
+    }
+    cl_event event = nullptr;
+    count_api_call();
+    const cl_int code = functions.enqueue_buffer(1, &to, use.buffer.get(), 0, nullptr,
+                                                 shared ? nullptr : &event);
+    check(code, "clEnqueueCommandBufferKHR");
+    use.running = EventHandle(event);
+    std::swap(uses->front(), uses->back());
+  };
+  return std::make_unique<Recorded>("a command buffer", device, launches.size(), give);
 }
 
-std::unique_ptr<Replay> record_recordable_queue(
-    Device& device, cl_command_queue, const LaunchRange& launches) {
-  if (!device.info().has_extension(kRecordableQueues)) {
-    TVM_FFI_THROW(RuntimeError) << "the device has no " << kRecordableQueues;
-  }
+std::unique_ptr<Replay> record_recordable_queue(Device& device, cl_command_queue,
+                                                const LaunchRange& launches) {
+  expect_extension(device, "cl_qcom_recordable_queues");
   const RecordingApi functions{device.platform()};
   cl_uint most = 0;
   ADRENOC_CL_CALL(clGetDeviceInfo, device.id(), CL_DEVICE_RECORDABLE_QUEUE_MAX_SIZE, sizeof(most),
                   &most, nullptr);
   if (most == 0) TVM_FFI_THROW(RuntimeError) << "the device records 0 launches at a time";
   cl_int code = CL_SUCCESS;
-  QueueHandle recorder(
+  struct Made {
+    QueueHandle recorder;  // goes after what it recorded
+    std::vector<ExtensionHandle<cl_recording>> recordings;
+  };
+  const auto made = std::make_shared<Made>();
+  made->recorder = QueueHandle(
       api().clCreateCommandQueue(device.context(), device.id(), CL_QUEUE_RECORDABLE, &code));
   check(code, "clCreateCommandQueue");
-  auto replay = std::make_unique<RecordableQueueReplay>(device, launches.size(), functions,
-                                                        std::move(recorder));
-  for (const KeptLaunches::Launch* begin = launches.begin(); begin != launches.end();) {
-    const auto count = std::min<size_t>(most, static_cast<size_t>(launches.end() - begin));
-    replay->record(begin, begin + count);
-    begin += count;
+  for (const KeptLaunches::Launch* launch = launches.begin(); launch != launches.end();) {
+    count_api_call();
+    const cl_recording recording = functions.new_recording(made->recorder.get(), &code);
+    check(code, "clNewRecordingQCOM");
+    made->recordings.push_back(held(recording, functions.release_recording));
+    for (cl_uint i = 0; i < most && launch != launches.end(); ++i, ++launch) {
+      ADRENOC_CL_CALL(clEnqueueNDRangeKernel, made->recorder.get(), launch->handle.get(),
+                      launch->work.dimensions, nullptr, launch->work.global.data(),
+                      launch->work.local.data(), 0, nullptr, nullptr);
+    }
+    count_api_call();
+    check(functions.end_recording(recording), "clEndRecordingQCOM");
   }
-  return replay;
+  const auto give = [functions, made](cl_command_queue to) {
+    for (const auto& recording : made->recordings) {
+      count_api_call();
+      const cl_int done =
+          functions.enqueue_recording(to, recording.get(), 0, nullptr, 0, nullptr, 0, nullptr, 0,
+                                      nullptr, 0, nullptr, nullptr);
+      check(done, "clEnqueueRecordingQCOM");
+    }
+  };
+  return std::make_unique<Recorded>("a recordable queue", device, launches.size(), give);
 }
 
 }  // namespace adrenoc_runtime::opencl

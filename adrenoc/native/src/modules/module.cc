@@ -180,35 +180,22 @@ class OpenClModule final : public ffi::ModuleObj {
   }
   [[nodiscard]] ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     auto self = ffi::GetObjectPtr<OpenClModule>(this);
-    if (name == kBuildAllFunction) {
-      return typed(kBuildAllFunction, [self](int device_id) { return self->build_all(device_id); });
-    }
-    if (name == kSaveBinariesFunction) {
-      return typed(kSaveBinariesFunction,
-                   [self] { return self->save_binaries(current_device_id()); });
-    }
-    if (name == kLoadBinariesFunction) {
-      return typed(kLoadBinariesFunction, [self](const ffi::Bytes& bytes) {
-        self->load_binaries(std::string(bytes.data(), bytes.size()), current_device_id(), false);
-      });
-    }
-    if (name == kProgramDigestFunction) {
-      return typed(kProgramDigestFunction,
-                   [self](int device_id) { return ffi::String(self->program_digest(device_id)); });
-    }
-    if (name == kBuiltInsFunction) {
-      return typed(kBuiltInsFunction,
-                   [self](int device_id) { return ffi::String(self->built_ins(device_id)); });
-    }
-    if (name == kSaveProgramsFunction) {
-      return typed(kSaveProgramsFunction,
-                   [self](int device_id) { return self->save_binaries(device_id); });
-    }
-    if (name == kLoadProgramsFunction) {
-      return typed(kLoadProgramsFunction, [self](const ffi::Bytes& bytes, int device_id) {
-        self->load_binaries(std::string(bytes.data(), bytes.size()), device_id, true);
-      });
-    }
+    FunctionNamed named(name);
+    named.typed(kBuildAllFunction, [self](int device_id) { return self->build_all(device_id); })
+        .typed(kProgramDigestFunction,
+               [self](int device_id) { return self->program_digest(device_id); })
+        .typed(kBuiltInsFunction, [self](int device_id) { return self->built_ins(device_id); })
+        .typed(kSaveProgramsFunction,
+               [self](int device_id) { return self->save_binaries(device_id); })
+        .typed(kLoadProgramsFunction,
+               [self](const ffi::Bytes& bytes, int device_id) {
+                 self->load_binaries(bytes, device_id, true);
+               })
+        .typed(kSaveBinariesFunction, [self] { return self->save_binaries(current_device_id()); })
+        .typed(kLoadBinariesFunction, [self](const ffi::Bytes& bytes) {
+          self->load_binaries(bytes, current_device_id(), false);
+        });
+    if (named.found.has_value()) return named.found;
     const auto info = functions_.Get(name);
     if (!info.has_value()) return std::nullopt;
     return tvm::runtime::PackFuncVoidAddr(
@@ -484,8 +471,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   TVM_FFI_CHECK_SAFE_CALL(TVMFFIEnvModRegisterContextSymbol(
       "__TVMFFIErrorSetRaisedFromCStrParts",
       reinterpret_cast<void*>(TVMFFIErrorSetRaisedFromCStrParts)));
-  publish("adrenoc.load_library",
-          [](const ffi::String& path) { return open_library(std::string(path)); });
+  publish("adrenoc.load_library", open_library);
 }
 
 std::string with_samplers(std::string source) {

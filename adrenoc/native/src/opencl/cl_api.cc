@@ -173,4 +173,16 @@ void check(cl_int code, const char* call) {
   TVM_FFI_THROW(RuntimeError) << call << " failed with " << error_name(code);
 }
 
+std::string query_text(
+    const char* call,
+    const std::function<cl_int(size_t room, char* text, size_t* size)>& query) {
+  size_t size = 0;
+  check(query(0, nullptr, &size), call);
+  std::string text(size, '\0');
+  check(query(size, text.data(), nullptr), call);
+  // OpenCL counts the final NUL, and some drivers pad with blanks.
+  while (!text.empty() && (text.back() == '\0' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
 }  // namespace adrenoc_runtime::opencl

@@ -22,18 +22,10 @@ T query(cl_device_id device, cl_uint parameter) {
   return value;
 }
 
-std::string trimmed(std::string text) {
-  // OpenCL counts the final NUL, and some drivers pad with blanks.
-  while (!text.empty() && (text.back() == '\0' || text.back() == ' ')) text.pop_back();
-  return text;
-}
-
 std::string query_string(cl_device_id device, cl_uint parameter) {
-  size_t size = 0;
-  ADRENOC_CL_CALL(clGetDeviceInfo, device, parameter, 0, nullptr, &size);
-  std::string text(size, '\0');
-  ADRENOC_CL_CALL(clGetDeviceInfo, device, parameter, size, text.data(), nullptr);
-  return trimmed(std::move(text));
+  return query_text("clGetDeviceInfo", [&](size_t room, char* text, size_t* size) {
+    return api().clGetDeviceInfo(device, parameter, room, text, size);
+  });
 }
 
 std::string type_name(cl_bitfield type) {
@@ -101,11 +93,9 @@ void query_work_limits(cl_device_id device, DeviceInfo* info) {
 }  // namespace
 
 std::string query_platform_name(cl_platform_id platform) {
-  size_t size = 0;
-  ADRENOC_CL_CALL(clGetPlatformInfo, platform, CL_PLATFORM_NAME, 0, nullptr, &size);
-  std::string text(size, '\0');
-  ADRENOC_CL_CALL(clGetPlatformInfo, platform, CL_PLATFORM_NAME, size, text.data(), nullptr);
-  return trimmed(std::move(text));
+  return query_text("clGetPlatformInfo", [&](size_t room, char* text, size_t* size) {
+    return api().clGetPlatformInfo(platform, CL_PLATFORM_NAME, room, text, size);
+  });
 }
 
 bool DeviceInfo::has_extension(const std::string& extension) const {

@@ -150,17 +150,10 @@ class FileStore {
                                 << ", expected " << sha256;
     }
     if (std::rename(path.c_str(), target.c_str()) != 0) {
-      if (errno != EXDEV) {
-        TVM_FFI_THROW(RuntimeError) << "Cannot keep " << target << ": " << std::strerror(errno);
-      }
       // Sessions have their folder where temporary files are, which may be a disk of its own.
-      const std::string aside = target + "." + std::to_string(getpid());
-      write_file(aside, sent.content());
-      if (std::rename(aside.c_str(), target.c_str()) != 0) {
-        const std::string reason = std::strerror(errno);
-        unlink(aside.c_str());
-        TVM_FFI_THROW(RuntimeError) << "Cannot keep " << target << ": " << reason;
-      }
+      const std::string wrong = errno == EXDEV ? write_private_file(target, sent.content())
+                                               : std::string(std::strerror(errno));
+      if (!wrong.empty()) TVM_FFI_THROW(RuntimeError) << "Cannot keep " << target << ": " << wrong;
       unlink(path.c_str());
     }
     touch_file(target);
@@ -205,8 +198,8 @@ class FileStore {
 std::string place_in(const std::string& folder, const std::string& name) {
   if (name.empty() || name == "." || name == ".." || name == kTraceFile ||
       name.find('/') != name.npos) {
-    TVM_FFI_THROW(ValueError) << "A file name of a peer is one name without folders, got \""
-                              << name << "\"";
+    TVM_FFI_THROW(ValueError) << "A file name of a peer is one name without folders, got \"" << name
+                              << "\"";
   }
   return folder + "/" + name;
 }
@@ -259,12 +252,12 @@ void define(const char* name, F function) {
 // Not when the library is loaded: TVM's Python server defines its own under the same names.
 void define_uploads(const std::string& folder) {
   define("tvm.rpc.server.workpath",
-         [folder](const ffi::String& name) { return ffi::String(place_in(folder, name)); });
+         [folder](const std::string& name) { return place_in(folder, name); });
   // TVM's own does not look whether all was written.
-  define("tvm.rpc.server.upload", [folder](const ffi::String& name, const ffi::Bytes& content) {
+  define("tvm.rpc.server.upload", [folder](const std::string& name, const ffi::Bytes& content) {
     write_file(place_in(folder, name), {content.data(), content.size()});
   });
-  define("tvm.rpc.server.load_module", [folder](const ffi::String& name) {
+  define("tvm.rpc.server.load_module", [folder](const std::string& name) {
     return opencl::open_library(place_in(folder, name));
   });
 }
@@ -272,17 +265,15 @@ void define_uploads(const std::string& folder) {
 void define_store(const std::string& folder, const std::string& store_folder) {
   auto store = std::make_shared<FileStore>(store_folder + "/files", kStoreBytes);
   auto constants = std::make_shared<StoredConstants>(*store);
-  define("adrenoc.store.has", [store](const ffi::String& sha256) { return store->has(sha256); });
-  define("adrenoc.store.keep",
-         [store, folder](const ffi::String& name, const ffi::String& sha256) {
-           store->keep(place_in(folder, name), sha256);
-         });
-  define("adrenoc.store.load_module", [store](const ffi::String& sha256) {
-    return opencl::open_library(store->path(sha256));
+  define("adrenoc.store.has", [store](const std::string& sha256) { return store->has(sha256); });
+  define("adrenoc.store.keep", [store, folder](const std::string& name, const std::string& sha256) {
+    store->keep(place_in(folder, name), sha256);
   });
+  define("adrenoc.store.load_module",
+         [store](const std::string& sha256) { return opencl::open_library(store->path(sha256)); });
   define("adrenoc.store.tensor",
-         [store, constants](const ffi::String& sha256, const ffi::String& name, int device_type,
-                            int device_id, const ffi::String& scope) {
+         [store, constants](const std::string& sha256, const std::string& name, int device_type,
+                            int device_id, const std::string& scope) {
            const DLDevice device{static_cast<DLDeviceType>(device_type), device_id};
            return constants->load(sha256, name, device, scope);
          });
@@ -341,8 +332,8 @@ std::string why_not_served(int descriptor, const RpcSession& session) noexcept {
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  publish("adrenoc.rpc.serve", [](int descriptor, const ffi::String& folder,
-                                  const ffi::String& store, int64_t max_message_bytes) {
+  publish("adrenoc.rpc.serve", [](int descriptor, const std::string& folder,
+                                  const std::string& store, int64_t max_message_bytes) {
     serve_rpc(descriptor, {folder, store, {}, static_cast<uint64_t>(max_message_bytes)});
   });
 }

@@ -276,9 +276,7 @@ void repeat_pattern(const DLTensor& pattern, const DLTensor& to) {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  publish("adrenoc.trials.start", [](int device_id, const ffi::String& text) {
-    return start_trial(device_id, std::string(text));
-  });
+  publish("adrenoc.trials.start", start_trial);
   publish("adrenoc.trials.is_built", trial_is_built);
   publish("adrenoc.trials.repeat",
           [](DLTensor* pattern, DLTensor* to) { repeat_pattern(*pattern, *to); });

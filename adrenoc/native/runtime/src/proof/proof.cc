@@ -54,7 +54,7 @@ void write_as(double number, char* at) {
 
 template <>
 void write_as<Half>(double number, char* at) {
-  const Half element = exact_half(number);
+  const Half element = nearest_half(number);
   std::memcpy(at, &element, sizeof(element));
 }
 
