@@ -57,7 +57,7 @@ Place place_of(const DLTensor& tensor, size_t bytes) {
                               << tensor.byte_offset + bytes << " lie outside a buffer of "
                               << spec.bytes << " bytes";
   }
-  return {spec, descriptor.mem(), {}, tensor.byte_offset};
+  return {spec, descriptor.mem(), {}, static_cast<size_t>(tensor.byte_offset)};
 }
 
 void read_to_host(const DLTensor& from, void* data, size_t bytes) {
