@@ -52,7 +52,7 @@ class MeasureJob:
     """What a device measures: variants in turn, compared with the `reference` file.
 
     `tag` is for the one who asked.  A variant alone that takes longer than `stop_us` is measured
-    once.  `operations`, those of `host_operations.h`, stand in for variants.  `careful`: nothing
+    once.  `operations`, those of `trial_measure.h`, stand in for variants.  `careful`: nothing
     else is built or measured beside it.  `tells_state`: the clock and the heat are asked for, too.
     """
 

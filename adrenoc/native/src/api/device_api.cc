@@ -98,8 +98,7 @@ class OpenClDeviceApi final : public tvm::runtime::DeviceAPI {
     }
   }
 
-  [[nodiscard]] size_t GetDataSize(const DLTensor& tensor,
-                                   ffi::Optional<ffi::String> scope) final {
+  [[nodiscard]] size_t GetDataSize(const DLTensor& tensor, ffi::Optional<ffi::String> scope) final {
     const auto convention = texture_convention(scope.value_or(""));
     if (!convention.has_value()) return ffi::GetDataSize(tensor);
     const ImageExtent extent = image_extent(tensor.shape, tensor.ndim, *convention);
@@ -130,9 +129,7 @@ class OpenClDeviceApi final : public tvm::runtime::DeviceAPI {
   }
 
   void StreamSync(tvm::Device device, TVMStreamHandle stream) final {
-    if (stream != nullptr) {
-      TVM_FFI_THROW(ValueError) << "OpenCL has the default stream only";
-    }
+    if (stream != nullptr) TVM_FFI_THROW(ValueError) << "OpenCL has the default stream only";
     device_at(device.device_id).finish();
   }
 };

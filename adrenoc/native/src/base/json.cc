@@ -32,7 +32,7 @@ class JsonParser {
 
  private:
   [[noreturn]] void refuse(const std::string& reason) const {
-    refuse_bundle(where_ + " is not JSON: " + reason + " at byte " + std::to_string(at_));
+    refuse_bundle({where_, " is not JSON: ", reason, " at byte ", at_});
   }
   [[nodiscard]] char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   void skip_blanks() {
@@ -241,7 +241,7 @@ std::string Json::where() const {
 
 const Json& Json::at(const std::string& key) const {
   const auto found = object().find(key);
-  if (found == object().end()) refuse_bundle(where() + " lacks the key `" + key + "`");
+  if (found == object().end()) refuse_bundle({where(), " lacks the key `", key, "`"});
   return found->second;
 }
 
@@ -270,7 +270,7 @@ uint64_t Json::count() const {
 }
 
 void Json::refuse(const char* expected) const {
-  refuse_bundle(where() + " is of another type than expected: " + expected);
+  refuse_bundle({where(), " is of another type than expected: ", expected});
 }
 
 }  // namespace adrenoc_runtime

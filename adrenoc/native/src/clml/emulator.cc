@@ -439,15 +439,15 @@ EmulatorSettings read_emulator_settings(const std::string& text) {
     } else if (name == "failing_after") {
       settings.failing_after = static_cast<int>(value.integer());
     } else {
-      refuse_bundle("the CLML emulator has no setting `" + name + "`");
+      refuse_bundle({"the CLML emulator has no setting `", name, "`"});
     }
   }
   if (!settings.failing_call.empty()) {
     const auto known = emulated_calls().find(settings.failing_call);
     if (known == emulated_calls().end() ||
         std::count(known->second.begin(), known->second.end(), settings.failing_code) == 0) {
-      refuse_bundle("the CLML emulator has no call " + settings.failing_call + " that fails with " +
-                    settings.failing_code);
+      refuse_bundle({"the CLML emulator has no call ", settings.failing_call, " that fails with ",
+                     settings.failing_code});
     }
   }
   return settings;

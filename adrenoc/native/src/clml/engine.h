@@ -349,9 +349,7 @@ class Engine {
         ~Off() { device.want_profiling(false); }
       } off{device_};
       const opencl::QueueLock queue = device_.lock_queue();
-      for (const ObjectPtr& op : operators_) {
-        backend_.tune(queue.get(), *op, *bindings_, *tuning_);
-      }
+      for (const ObjectPtr& op : operators_) backend_.tune(queue.get(), *op, *bindings_, *tuning_);
     }
     try {
       tuning_note_ = store.save(symbol_, backend_.save_tuning(*tuning_));

@@ -14,14 +14,13 @@ constexpr int64_t kMostExtent = 1 << 24;
 
 size_t index_of(const Json& entry, size_t count) {
   const Json::List& parts = entry.list();
-  if (parts.empty()) refuse_bundle(entry.where() + " is empty");
+  if (parts.empty()) refuse_bundle({entry.where(), " is empty"});
   const int64_t index = parts[0].integer();
   if (index < 0 || static_cast<size_t>(index) >= count) {
-    refuse_bundle(entry.where() + " names node " + std::to_string(index) + " of " +
-                  std::to_string(count));
+    refuse_bundle({entry.where(), " names node ", index, " of ", count});
   }
   if (parts.size() > 1 && parts[1].integer() != 0) {
-    refuse_bundle(entry.where() + " names a further output of a node, and nodes have one");
+    refuse_bundle({entry.where(), " names a further output of a node, and nodes have one"});
   }
   return static_cast<size_t>(index);
 }
@@ -30,14 +29,14 @@ GraphNode::Kind kind_of(const Json& op) {
   if (op.text() == "input") return GraphNode::Kind::kInput;
   if (op.text() == "const") return GraphNode::Kind::kConst;
   if (op.text() == "kernel") return GraphNode::Kind::kKernel;
-  refuse_bundle(op.where() + " is a `" + op.text() + "`");
+  refuse_bundle({op.where(), " is a `", op.text(), "`"});
 }
 
 DType dtype_named(const Json& dtype) {
   if (dtype.text() == "float32") return DType::kFloat32;
   if (dtype.text() == "float16") return DType::kFloat16;
   if (dtype.text() == "uint32") return DType::kPacked;
-  refuse_bundle(dtype.where() + " holds " + dtype.text() + ", which CLML does not have");
+  refuse_bundle({dtype.where(), " holds ", dtype.text(), ", which CLML does not have"});
 }
 
 GraphNode read_node(const Json& json, size_t number) {
@@ -47,15 +46,16 @@ GraphNode read_node(const Json& json, size_t number) {
   node.attrs = json.at("attrs");
   const Json::List& shapes = node.attrs.at("shape").list();
   const Json::List& dtypes = node.attrs.at("dtype").list();
-  if (shapes.size() != 1 || dtypes.size() != 1) refuse_bundle(json.where() + " has not one output");
+  if (shapes.size() != 1 || dtypes.size() != 1)
+    refuse_bundle({json.where(), " has not one output"});
   for (const Json& extent : shapes[0].list()) {
     node.shape.push_back(extent.integer());
     const bool known = node.shape.back() != kUnknownExtent;
     if (known && (node.shape.back() < 1 || node.shape.back() > kMostExtent)) {
-      refuse_bundle(extent.where() + " has the extent " + std::to_string(node.shape.back()));
+      refuse_bundle({extent.where(), " has the extent ", node.shape.back()});
     }
   }
-  if (node.shape.size() > 4) refuse_bundle(json.where() + " has a rank above four");
+  if (node.shape.size() > 4) refuse_bundle({json.where(), " has a rank above four"});
   node.dtype = dtype_named(dtypes[0]);
   if (json.object().count("inputs") != 0) {
     for (const Json& entry : json.at("inputs").list()) {
@@ -63,7 +63,7 @@ GraphNode read_node(const Json& json, size_t number) {
     }
   }
   if (node.kind == GraphNode::Kind::kKernel && node.inputs.empty()) {
-    refuse_bundle(json.where() + " reads nothing");
+    refuse_bundle({json.where(), " reads nothing"});
   }
   return node;
 }
@@ -71,7 +71,7 @@ GraphNode read_node(const Json& json, size_t number) {
 const Json::List& values_of(const Json& attribute, size_t count) {
   const Json::List& values = attribute.list();
   if (values.size() == count) return values;
-  refuse_bundle(attribute.where() + " has not " + std::to_string(count) + " values");
+  refuse_bundle({attribute.where(), " has not ", count, " values"});
 }
 
 using Dims = std::array<uint32_t, 4>;
@@ -79,21 +79,19 @@ using Dims = std::array<uint32_t, 4>;
 Form optimal_form(const Dims& dims) { return {false, dims, Layout::kOptimal}; }
 Form linear_form(const Dims& dims, Layout layout = Layout::kNchw) { return {true, dims, layout}; }
 
-[[noreturn]] void refuse_node(const GraphNode& node, const std::string& what) {
-  TVM_FFI_THROW(ValueError) << "A CLML graph is damaged: " << node.name << " " << what;
+[[noreturn]] void refuse_node(const GraphNode& node, Phrases what) {
+  TVM_FFI_THROW(ValueError) << "A CLML graph is damaged: " << node.name << " " << sentence(what);
   TVM_FFI_UNREACHABLE();
 }
 
 const GraphNode& input_of(const Graph& graph, const GraphNode& node, size_t position) {
-  if (position >= node.inputs.size()) {
-    refuse_node(node, "lacks its input " + std::to_string(position));
-  }
+  if (position >= node.inputs.size()) refuse_node(node, {"lacks its input ", position});
   return graph.nodes[node.inputs[position]];
 }
 
 void expect_inputs(const GraphNode& node, size_t least, size_t most) {
   if (node.inputs.size() < least || node.inputs.size() > most) {
-    refuse_node(node, "reads " + std::to_string(node.inputs.size()) + " tensors");
+    refuse_node(node, {"reads ", node.inputs.size(), " tensors"});
   }
 }
 
@@ -105,7 +103,7 @@ Activation activation_named(const GraphNode& node) {
   const std::string kind = node.attr("activation_type").text();
   if (kind == "relu") return Activation::kRelu;
   if (kind == "relu6") return Activation::kRelu6;
-  refuse_node(node, "has the unknown activation " + kind);
+  refuse_node(node, {"has the unknown activation ", kind});
 }
 
 // Everything in the library's own layout, each tensor with its own dims.
@@ -128,7 +126,7 @@ void as_channels(const Graph& graph, const GraphNode& node, size_t first, Lowere
 Lowered convolution(const Graph& graph, const GraphNode& node, Convolution::Mode mode) {
   expect_inputs(node, 2, 7);
   const size_t count = node.inputs.size();
-  if (count == 4 || count == 5) refuse_node(node, "reads a part of a batch norm");
+  if (count == 4 || count == 5) refuse_node(node, {"reads a part of a batch norm"});
   Convolution conv;
   conv.mode = mode;
   const auto padding = node.integers("padding", 4);
@@ -138,7 +136,7 @@ Lowered convolution(const Graph& graph, const GraphNode& node, Convolution::Mode
   conv.dilation = pair_of(node.integers("dilation", 2), 0);
   conv.has_bias = count == 3 || count == 7;
   if (mode == Convolution::Mode::kFull && node.attr("groups").integer() != 1) {
-    refuse_node(node, "has groups, which CLML does not have");
+    refuse_node(node, {"has groups, which CLML does not have"});
   }
   if (node.has("activation_type")) conv.activation = activation_named(node);
   const bool normed = count >= 6;
@@ -146,7 +144,7 @@ Lowered convolution(const Graph& graph, const GraphNode& node, Convolution::Mode
     try {
       conv.epsilon = std::stof(node.texts("batchnorm", 4)[1]);
     } catch (const std::logic_error&) {
-      refuse_node(node, "has an epsilon that is no number");
+      refuse_node(node, {"has an epsilon that is no number"});
     }
   }
   Lowered lowered = plain(graph, node, conv);
@@ -187,7 +185,7 @@ Lowered softmax(const GraphNode& node) {
   } else if (rank == 4 && along == 3) {
     form = linear_form({dims[0], dims[3], dims[1], dims[2]}, Layout::kNhwc);
   } else {
-    refuse_node(node, "normalises along axis " + std::to_string(axis));
+    refuse_node(node, {"normalises along axis ", axis});
   }
   return {Softmax{}, {form}, form};
 }
@@ -196,10 +194,10 @@ Lowered dense(const Graph& graph, const GraphNode& node) {
   expect_inputs(node, 2, 3);
   const Dims data = input_of(graph, node, 0).dims();
   const Dims weights = input_of(graph, node, 1).dims();
-  if (weights[1] != data[1]) refuse_node(node, "multiplies matrices that do not fit");
+  if (weights[1] != data[1]) refuse_node(node, {"multiplies matrices that do not fit"});
   const Dims turned = {1, 1, weights[0], weights[1]};
   if (node.inputs.size() == 3) {
-    if (data[0] != 1) refuse_node(node, "has a bias and more than one row");
+    if (data[0] != 1) refuse_node(node, {"has a bias and more than one row"});
     Lowered lowered = plain(graph, node, FullyConnected{});
     lowered.inputs[1] = optimal_form(turned);
     return lowered;
@@ -217,7 +215,7 @@ Lowered batch_matmul(const Graph& graph, const GraphNode& node) {
   const bool transposed = node.attr("transpose_b").integer() != 0;
   const uint32_t n = transposed ? b[1] : b[2];
   const uint32_t k = transposed ? b[2] : b[1];
-  if (a[0] != 1 || b[0] != 1 || a[2] != k) refuse_node(node, "multiplies what does not fit");
+  if (a[0] != 1 || b[0] != 1 || a[2] != k) refuse_node(node, {"multiplies what does not fit"});
   Lowered lowered{Gemm{a[1], n, k, transposed}, {}, {}};
   lowered.inputs = {linear_form({a[1], a[2], 1, 1}), linear_form({1, 1, b[1], b[2]})};
   lowered.output = linear_form({a[1], n, 1, 1});
@@ -228,7 +226,7 @@ Lowered pad(const Graph& graph, const GraphNode& node) {
   expect_inputs(node, 1, 1);
   Pad pad;
   const std::string mode = node.attr("pad_mode").text();
-  if (mode != "constant" && mode != "reflect") refuse_node(node, "pads by " + mode);
+  if (mode != "constant" && mode != "reflect") refuse_node(node, {"pads by ", mode});
   pad.reflect = mode == "reflect";
   const auto widths = node.integers("pad_width", 4);
   for (size_t i = 0; i < 4; ++i) pad.widths[i] = static_cast<uint32_t>(widths[i]);
@@ -246,7 +244,7 @@ const std::map<std::string, Binary::Kind>& binary_kinds() {
 
 Lowered batch_norm(const Graph& graph, const GraphNode& node) {
   expect_inputs(node, 5, 5);
-  if (node.attr("axis").integer() != 1) refuse_node(node, "normalises along another axis than 1");
+  if (node.attr("axis").integer() != 1) refuse_node(node, {"normalises along another axis than 1"});
   Lowered lowered =
       plain(graph, node, BatchNorm{static_cast<float>(node.attr("epsilon").number())});
   as_channels(graph, node, 1, &lowered);
@@ -299,7 +297,7 @@ Lowered by_name(const Graph& graph, const GraphNode& node) {
       return plain(graph, node, Binary{kind});
     }
   }
-  refuse_node(node, "is an operator that this runtime does not know");
+  refuse_node(node, {"is an operator that this runtime does not know"});
 }
 
 bool adds_up(const Operation& operation) {
@@ -318,7 +316,7 @@ std::vector<int64_t> GraphNode::integers(const char* key, size_t count) const {
   for (const Json& value : values_of(attrs.at(key), count)) {
     values.push_back(value.integer());
     if (values.back() < 0 || values.back() > kMostExtent) {
-      refuse_bundle(value.where() + " is out of range");
+      refuse_bundle({value.where(), " is out of range"});
     }
   }
   return values;
@@ -357,20 +355,21 @@ Graph read_graph(const std::string& text) {
 }
 
 Lowered lower_node(const Graph& graph, const GraphNode& node) {
-  if (!node.is_static()) refuse_node(node, "has an extent that a run alone tells");
+  if (!node.is_static()) refuse_node(node, {"has an extent that a run alone tells"});
   for (const size_t input : node.inputs) {
-    if (!graph.nodes[input].is_static()) refuse_node(node, "reads an extent that a run alone tells");
+    if (!graph.nodes[input].is_static())
+      refuse_node(node, {"reads an extent that a run alone tells"});
   }
   Lowered lowered = by_name(graph, node);
   for (const size_t input : node.inputs) {
-    if (graph.nodes[input].dtype != node.dtype) refuse_node(node, "mixes dtypes");
+    if (graph.nodes[input].dtype != node.dtype) refuse_node(node, {"mixes dtypes"});
   }
   if (node.dtype == DType::kFloat16) {
     // TVM's graphs say nothing: they mean half sums.  Ours ask for float ones where the model was
     // compiled for float arithmetic.
     const bool in_float = node.has("sum_dtype") && node.attr("sum_dtype").text() == "float32";
-    lowered.arithmetic = in_float && adds_up(lowered.operation) ? Arithmetic::kHalfSumInFloat
-                                                                : Arithmetic::kHalf;
+    lowered.arithmetic =
+        in_float && adds_up(lowered.operation) ? Arithmetic::kHalfSumInFloat : Arithmetic::kHalf;
   }
   return lowered;
 }

@@ -21,14 +21,14 @@ namespace adrenoc_runtime {
 namespace {
 
 [[noreturn]] void cannot_read(const std::string& shown, int code) {
-  throw Failure(ADRENOC_NOT_FOUND, "cannot read " + shown + ": " + std::strerror(code));
+  throw Failure(ADRENOC_NOT_FOUND, {"cannot read ", shown, ": ", std::strerror(code)});
 }
 
 int64_t file_bytes(int descriptor, const std::string& shown) {
-  struct stat facts {};
+  struct stat facts{};
   if (fstat(descriptor, &facts) != 0) cannot_read(shown, errno);
   if (!S_ISREG(facts.st_mode)) {
-    throw Failure(ADRENOC_NOT_FOUND, "cannot read " + shown + ": it is not a plain file");
+    throw Failure(ADRENOC_NOT_FOUND, {"cannot read ", shown, ": it is not a plain file"});
   }
   return facts.st_size;
 }
@@ -78,9 +78,7 @@ Descriptor open_file(const std::string& path) {
 MappedFile::MappedFile(int descriptor, int64_t offset, int64_t bytes, const std::string& shown) {
   const int64_t size = file_bytes(descriptor, shown);
   if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset) {
-    throw Failure(ADRENOC_BAD_ARGUMENT,
-                  shown + " has " + std::to_string(size) + " bytes, asked for " +
-                      std::to_string(bytes) + " from " + std::to_string(offset));
+    refuse_argument({shown, " has ", size, " bytes, asked for ", bytes, " from ", offset});
   }
   map(descriptor, offset, bytes, shown);
 }
@@ -120,8 +118,8 @@ void MappedFile::map(int descriptor, int64_t offset, int64_t bytes, const std::s
   // Mappings start at a page.
   const int64_t before = offset % sysconf(_SC_PAGESIZE);
   const auto whole = static_cast<size_t>(bytes + before);
-  void* start = mmap(nullptr, whole, PROT_READ, MAP_PRIVATE, descriptor,
-                     static_cast<off_t>(offset - before));
+  void* start =
+      mmap(nullptr, whole, PROT_READ, MAP_PRIVATE, descriptor, static_cast<off_t>(offset - before));
   if (start == MAP_FAILED) cannot_read(shown, errno);
   start_ = start;
   mapped_bytes_ = whole;
@@ -134,7 +132,7 @@ std::string make_private_folder(const std::string& folder) {
 }
 
 std::string why_not_private(const std::string& folder) {
-  struct stat facts {};
+  struct stat facts{};
   int code = stat(folder.c_str(), &facts) == 0 ? 0 : errno;
   if (code == 0 && !S_ISDIR(facts.st_mode)) code = ENOTDIR;
   if (code != 0) return "cannot write to " + folder + ": " + std::strerror(code);
@@ -148,7 +146,7 @@ std::string why_not_private(const std::string& folder) {
 
 Descriptor open_private_file(const std::string& path) {
   Descriptor file = open_file(path);
-  struct stat facts {};
+  struct stat facts{};
   std::string wrong;
   if (fstat(file.get(), &facts) != 0) {
     wrong = std::strerror(errno);
@@ -159,7 +157,7 @@ Descriptor open_private_file(const std::string& path) {
   } else if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     wrong = "others may write to it";
   }
-  if (!wrong.empty()) throw Failure(ADRENOC_NOT_FOUND, "cannot use " + path + ": " + wrong);
+  if (!wrong.empty()) throw Failure(ADRENOC_NOT_FOUND, {"cannot use ", path, ": ", wrong});
   return file;
 }
 
@@ -183,9 +181,10 @@ void remove_old_files(const std::string& folder, uint64_t max_bytes) {
   uint64_t bytes = 0;
   while (const dirent* entry = readdir(listing)) {
     const std::string path = folder + "/" + entry->d_name;
-    struct stat facts {};
+    struct stat facts{};
     if (lstat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) continue;
-    files.push_back({{facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec}, path,
+    files.push_back({{facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec},
+                     path,
                      static_cast<uint64_t>(facts.st_size)});
     bytes += files.back().bytes;
   }
@@ -208,8 +207,7 @@ void open_trace(const std::string& path) {
   // Written, not only made as long: on a full disk a write to the mapped page would be a signal.
   const char empty[kTraceBytes] = {};
   if (file.get() < 0 || write(file.get(), empty, kTraceBytes) != ssize_t{kTraceBytes}) return;
-  void* memory =
-      mmap(nullptr, kTraceBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  void* memory = mmap(nullptr, kTraceBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (memory != MAP_FAILED) trace_memory = static_cast<char*>(memory);
 }
 

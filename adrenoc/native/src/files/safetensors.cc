@@ -15,9 +15,9 @@ struct Dtype {
 };
 
 constexpr Dtype kDtypes[] = {
-    {"F64", "float64", 8}, {"F32", "float32", 4},   {"F16", "float16", 2}, {"BF16", "bfloat16", 2},
-    {"I64", "int64", 8},   {"I32", "int32", 4},     {"I16", "int16", 2},   {"I8", "int8", 1},
-    {"U64", "uint64", 8},  {"U32", "uint32", 4},    {"U16", "uint16", 2},  {"U8", "uint8", 1},
+    {"F64", "float64", 8}, {"F32", "float32", 4}, {"F16", "float16", 2}, {"BF16", "bfloat16", 2},
+    {"I64", "int64", 8},   {"I32", "int32", 4},   {"I16", "int16", 2},   {"I8", "int8", 1},
+    {"U64", "uint64", 8},  {"U32", "uint32", 4},  {"U16", "uint16", 2},  {"U8", "uint8", 1},
     {"BOOL", "bool", 1},
 };
 
@@ -37,20 +37,15 @@ StoredTensor read_tensor(const Json& entry, std::string_view data) {
   for (const Dtype& dtype : kDtypes) {
     if (stored == dtype.stored) tensor.dtype = dtype.name;
   }
-  if (tensor.dtype.empty()) {
-    refuse_bundle(entry.where() + " has the unknown dtype " + stored);
-  }
+  if (tensor.dtype.empty()) refuse_bundle({entry.where(), " has the unknown dtype ", stored});
   for (const Json& extent : entry.at("shape").list()) tensor.shape.push_back(extent.integer());
   const Json::List& offsets = entry.at("data_offsets").list();
-  if (offsets.size() != 2) refuse_bundle(entry.where() + " has no start and end");
+  if (offsets.size() != 2) refuse_bundle({entry.where(), " has no start and end"});
   const uint64_t start = offsets[0].count();
   const uint64_t end = offsets[1].count();
-  if (start > end || end > data.size()) {
-    refuse_bundle(entry.where() + " lies outside of the file");
-  }
+  if (start > end || end > data.size()) refuse_bundle({entry.where(), " lies outside of the file"});
   if (end - start != tensor_bytes(tensor.dtype, tensor.shape, entry.where())) {
-    refuse_bundle(entry.where() + " has " + std::to_string(end - start) +
-                  " bytes, which does not fit its shape");
+    refuse_bundle({entry.where(), " has ", end - start, " bytes, which does not fit its shape"});
   }
   tensor.data = data.substr(start, end - start);
   return tensor;
@@ -64,15 +59,15 @@ uint64_t tensor_bytes(const std::string& dtype, const std::vector<int64_t>& shap
   for (const Dtype& known : kDtypes) {
     if (dtype == known.name) bytes = known.bytes;
   }
-  if (bytes == 0) refuse_bundle(where + " has the unknown dtype " + dtype);
+  if (bytes == 0) refuse_bundle({where, " has the unknown dtype ", dtype});
   // A 0 comes last, so that it cannot hide an extent that is beyond all bounds.
   bool empty = false;
   for (const int64_t extent : shape) {
-    if (extent < 0) refuse_bundle(where + " has a negative extent");
+    if (extent < 0) refuse_bundle({where, " has a negative extent"});
     if (extent == 0) {
       empty = true;
     } else if (static_cast<uint64_t>(extent) > kMaxBytes / bytes) {
-      refuse_bundle(where + " is larger than memory");
+      refuse_bundle({where, " is larger than memory"});
     } else {
       bytes *= static_cast<uint64_t>(extent);
     }
@@ -82,9 +77,9 @@ uint64_t tensor_bytes(const std::string& dtype, const std::vector<int64_t>& shap
 
 std::map<std::string, StoredTensor> read_safetensors(std::string_view file,
                                                      const std::string& where) {
-  if (file.size() < kLengthBytes) refuse_bundle(where + " ends too early");
+  if (file.size() < kLengthBytes) refuse_bundle({where, " ends too early"});
   const uint64_t header_bytes = little_endian(file.substr(0, kLengthBytes));
-  if (header_bytes > file.size() - kLengthBytes) refuse_bundle(where + " ends in its header");
+  if (header_bytes > file.size() - kLengthBytes) refuse_bundle({where, " ends in its header"});
   const std::string_view data = file.substr(kLengthBytes + header_bytes);
   const Json header = Json::parse(file.substr(kLengthBytes, header_bytes), where);
   std::map<std::string, StoredTensor> tensors;

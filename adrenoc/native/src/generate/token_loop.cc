@@ -86,8 +86,9 @@ void TokenLoop::add_entry(const LoopEntry& entry, ffi::Function main,
   made->main = std::move(main);
   std::vector<size_t> places = entry.states;  // recurrent ones, too
   places.insert(places.end(), {entry.ids, entry.past});
-  if (entry.tokens < 1 || std::any_of(places.begin(), places.end(),
-                                      [&](size_t place) { return place >= arguments.size(); })) {
+  if (entry.tokens < 1 ||
+      std::any_of(
+          places.begin(), places.end(), [&](size_t place) { return place >= arguments.size(); })) {
     TVM_FFI_THROW(ValueError) << "an entry of " << entry.tokens << " tokens with "
                               << arguments.size() << " arguments lacks some";
   }
@@ -137,9 +138,7 @@ void TokenLoop::write_inputs(const Entry& entry, const int64_t* tokens, size_t c
 void TokenLoop::take_in(const std::vector<int64_t>& tokens) {
   drain();
   const auto count = static_cast<int64_t>(tokens.size());
-  if (count > rows_ - length_) {
-    TVM_FFI_THROW(ValueError) << context_full(length_, rows_, count);
-  }
+  if (count > rows_ - length_) TVM_FFI_THROW(ValueError) << context_full(length_, rows_, count);
   if (count != 0) settle();
   for (size_t taken = 0; taken < tokens.size();) {
     end_if_cancelled();
@@ -152,8 +151,9 @@ void TokenLoop::take_in(const std::vector<int64_t>& tokens) {
   }
 }
 
-// The shortest entry that holds so many tokens, or the longest; or the one before it, where runs of that
-// are cheaper.  What fills one up would stay in a recurrent state, where the longest that they fill serves.
+// The shortest entry that holds so many tokens, or the longest; or the one before it, where runs of
+// that are cheaper.  What fills one up would stay in a recurrent state, where the longest that they
+// fill serves.
 TokenLoop::Entry& TokenLoop::entry_for(size_t left) {
   const bool is_exact = is_recurrent();
   Entry* found = is_exact ? &one_token() : entries_.back().get();
@@ -171,9 +171,10 @@ TokenLoop::Entry& TokenLoop::entry_for(size_t left) {
   return shorter != nullptr && are_cheaper(*shorter, *found, left) ? *shorter : *found;
 }
 
-// Whether runs of a shorter entry take less than one of a longer, which so many tokens fill in part.  One
-// of 128 takes as long as 4.6 to 5.5 of 16, one of 512 as 3.6 to 3.8 of 128 (machine code of a 660 and a 750,
-// an H100): runs that are half as long are cheaper everywhere.  Below 16 all take what the weights do.
+// Whether runs of a shorter entry take less than one of a longer, which so many tokens fill in
+// part.  One of 128 takes as long as 4.6 to 5.5 of 16, one of 512 as 3.6 to 3.8 of 128 (machine
+// code of a 660 and a 750, an H100): runs that are half as long are cheaper everywhere.  Below 16
+// all take what the weights do.
 bool TokenLoop::are_cheaper(const Entry& shorter, const Entry& longer, size_t left) {
   constexpr size_t kLeastTokens = 16;
   const auto tokens = static_cast<size_t>(shorter.places.tokens);
@@ -297,8 +298,8 @@ std::optional<int64_t> TokenLoop::next() {
   return token;
 }
 
-// The entry that checks guesses, where any may be made: what is drawn hangs on each token before it, and
-// recurrent states take in what is wrong.
+// The entry that checks guesses, where any may be made: what is drawn hangs on each token before
+// it, and recurrent states take in what is wrong.
 TokenLoop::Entry* TokenLoop::guessing_entry() const {
   if (!wish_.guesses || wish_.waits() || picking() != kFeeds || is_recurrent()) return nullptr;
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
@@ -307,8 +308,9 @@ TokenLoop::Entry* TokenLoop::guessing_entry() const {
   return nullptr;
 }
 
-// Takes in the tokens that may come behind the last one, all in one run, which picks a token after each;
-// those are ready up to the first that was not guessed.  Rows of what was wrong are written again.
+// Takes in the tokens that may come behind the last one, all in one run, which picks a token after
+// each; those are ready up to the first that was not guessed.  Rows of what was wrong are written
+// again.
 void TokenLoop::guess(Entry& entry) {
   const int64_t tokens = entry.places.tokens;
   if (length_ + tokens > rows_) return;
@@ -422,8 +424,8 @@ void TokenLoop::forget() {
   }
 }
 
-// Recurrent states are put back to a checkpoint, and take in again what lies behind it; all is taken in
-// again where rows are gone that it would see.
+// Recurrent states are put back to a checkpoint, and take in again what lies behind it; all is
+// taken in again where rows are gone that it would see.
 void TokenLoop::go_back(int64_t length) {
   is_ahead_ = false;
   checkpoints_.forget_beyond(length);
@@ -497,9 +499,7 @@ std::vector<const DLTensor*> TokenLoop::recurrent() const {
 
 bool TokenLoop::is_recurrent() const { return !recurrent().empty(); }
 
-int64_t TokenLoop::slack() const {
-  return entries_.empty() ? 0 : entries_.front()->places.slack;
-}
+int64_t TokenLoop::slack() const { return entries_.empty() ? 0 : entries_.front()->places.slack; }
 
 // Whether the rows are there that tokens behind so many see, where a cache holds those of a window.
 bool TokenLoop::has_rows_of(int64_t length) const {

@@ -68,9 +68,7 @@ std::vector<size_t> argument_sizes(const FunctionInfo& info) {
 // FNV-1a, 64 bits: tells whether a binary was made of this very source.
 uint64_t source_digest(const std::string& source) {
   uint64_t digest = 0xcbf29ce484222325ULL;
-  for (const char c : source) {
-    digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
+  for (const char c : source) digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   return digest;
 }
 
@@ -409,9 +407,7 @@ class OpenClModule final : public ffi::ModuleObj {
     for (const std::string& name : program->names()) {
       programs_.try_emplace({name, device_id}, program);
     }
-    for (auto& [name, kernel] : kernels) {
-      kernels_.try_emplace({name, device_id}, std::move(kernel));
-    }
+    for (auto& [name, kernel] : kernels) kernels_.try_emplace({name, device_id}, std::move(kernel));
   }
 
   const ffi::Bytes code_;

@@ -429,9 +429,7 @@ void Profiler::record_span(const std::string& name, int64_t start_ns, int64_t en
 }
 
 std::vector<KernelLaunch> Profiler::stop() {
-  if (!recording_) {
-    TVM_FFI_THROW(RuntimeError) << "Profiling has not been started on this device";
-  }
+  if (!recording_) TVM_FFI_THROW(RuntimeError) << "Profiling has not been started on this device";
   recording_ = false;
   return std::exchange(launches_, {});
 }

@@ -52,10 +52,6 @@ T memory_fact(cl_mem memory, cl_uint what) {
   return value;
 }
 
-[[noreturn]] void refuse(const std::string& message) {
-  throw Failure(ADRENOC_BAD_ARGUMENT, message);
-}
-
 // Hands a descriptor to a tensor of TVM, which ends it.
 struct Given {
   Descriptor* descriptor;
@@ -92,8 +88,8 @@ MemHandle create_by_import(Device& device, void* buffer, size_t) {
   const ExternalMemoryApi functions{device.platform()};
   count_api_call();
   // The buffer's own size holds: it has to be left out.
-  MemHandle memory(functions.create_buffer(device.context(), properties, CL_MEM_READ_WRITE, 0,
-                                           nullptr, &code));
+  MemHandle memory(
+      functions.create_buffer(device.context(), properties, CL_MEM_READ_WRITE, 0, nullptr, &code));
   check(code, "clCreateBufferWithProperties of an AHardwareBuffer");
   return memory;
 }
@@ -104,8 +100,8 @@ MemHandle part_of(cl_mem buffer, uint64_t offset, size_t bytes) {
   MemHandle part(api().clCreateSubBuffer(buffer, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
                                          &region, &code));
   if (code == CL_MISALIGNED_SUB_BUFFER_OFFSET) {
-    refuse("the device takes no part of a cl_mem from byte " + std::to_string(offset) +
-           " on; expected a multiple of its CL_DEVICE_MEM_BASE_ADDR_ALIGN");
+    refuse_argument({"the device takes no part of a cl_mem from byte ", offset,
+                     " on; expected a multiple of its CL_DEVICE_MEM_BASE_ADDR_ALIGN"});
   }
   check(code, "clCreateSubBuffer");
   return part;
@@ -123,15 +119,16 @@ tvm::runtime::Tensor tensor_in_buffer(DLDevice device, cl_mem buffer, uint64_t o
                                       ffi::ShapeView shape, DLDataType dtype) {
   const size_t bytes = bytes_of(shape, dtype);
   if (memory_fact<cl_uint>(buffer, CL_MEM_TYPE) != CL_MEM_OBJECT_BUFFER) {
-    refuse("the cl_mem is an image, expected a buffer");
+    refuse_argument("the cl_mem is an image, expected a buffer");
   }
   if (memory_fact<cl_context>(buffer, CL_MEM_CONTEXT) != device_at(device.device_id).context()) {
-    refuse("the cl_mem is of another context; make it in the one of adrenoc_opencl_context");
+    refuse_argument(
+        "the cl_mem is of another context; make it in the one of adrenoc_opencl_context");
   }
   const auto room = memory_fact<size_t>(buffer, CL_MEM_SIZE);
   if (offset > room || room - offset < bytes) {
-    refuse("the cl_mem has " + std::to_string(room) + " bytes, expected " + std::to_string(bytes) +
-           (offset == 0 ? "" : " from byte " + std::to_string(offset) + " on"));
+    refuse_argument({"the cl_mem has ", room, " bytes, expected ", bytes,
+                     (offset == 0 ? "" : " from byte " + std::to_string(offset) + " on")});
   }
   if (offset != 0) {
     return tensor_in(part_of(buffer, offset, bytes), bytes, device, shape, dtype, false);
@@ -140,15 +137,15 @@ tvm::runtime::Tensor tensor_in_buffer(DLDevice device, cl_mem buffer, uint64_t o
   return tensor_in(MemHandle(buffer), room, device, shape, dtype, false);
 }
 
-tvm::runtime::Tensor tensor_in_hardware_buffer(DLDevice device, void* buffer,
-                                               ffi::ShapeView shape, DLDataType dtype) {
+tvm::runtime::Tensor tensor_in_hardware_buffer(DLDevice device, void* buffer, ffi::ShapeView shape,
+                                               DLDataType dtype) {
   const size_t bytes = bytes_of(shape, dtype);
   Device& place = device_at(device.device_id);
   const bool is_qualcomm = place.info().has_extension(kQualcommExtension);
   if (!is_qualcomm && !place.info().has_extension(kKhronosExtension)) {
     throw Failure(ADRENOC_UNSUPPORTED,
-                  place.info().name + " cannot use an AHardwareBuffer as memory: it lacks " +
-                      kQualcommExtension + " and " + kKhronosExtension);
+                  {place.info().name, " cannot use an AHardwareBuffer as memory: it lacks ",
+                   kQualcommExtension, " and ", kKhronosExtension});
   }
   const Describe describe = find_describe();
   if (describe == nullptr) {
@@ -157,12 +154,11 @@ tvm::runtime::Tensor tensor_in_hardware_buffer(DLDevice device, void* buffer,
   HardwareBufferFacts facts{};
   describe(buffer, &facts);
   if (facts.format != kBlobFormat) {
-    refuse("the AHardwareBuffer has format " + std::to_string(facts.format) +
-           ", expected AHARDWAREBUFFER_FORMAT_BLOB (33)");
+    refuse_argument({"the AHardwareBuffer has format ", facts.format,
+                     ", expected AHARDWAREBUFFER_FORMAT_BLOB (33)"});
   }
   if (facts.width < bytes) {
-    refuse("the AHardwareBuffer has " + std::to_string(facts.width) + " bytes, expected " +
-           std::to_string(bytes));
+    refuse_argument({"the AHardwareBuffer has ", facts.width, " bytes, expected ", bytes});
   }
   const CreateBuffer create = is_qualcomm ? create_by_host_pointer : create_by_import;
   return tensor_in(create(place, buffer, facts.width), facts.width, device, shape, dtype,

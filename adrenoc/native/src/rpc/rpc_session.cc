@@ -163,9 +163,7 @@ class FileStore {
   // Where a file lies that is there.  Throws ValueError when it is not.
   [[nodiscard]] std::string path(const std::string& sha256) const {
     std::string file = place(sha256);
-    if (!is_usable(file)) {
-      TVM_FFI_THROW(ValueError) << "The store has no file " << sha256;
-    }
+    if (!is_usable(file)) TVM_FFI_THROW(ValueError) << "The store has no file " << sha256;
     return file;
   }
 
@@ -235,7 +233,7 @@ class StoredConstants {
     }
     const auto found = known->second.tensors.find(name);
     if (found == known->second.tensors.end()) {
-      refuse_bundle("the file " + sha256 + " has no constant " + name);
+      refuse_bundle({"the file ", sha256, " has no constant ", name});
     }
     return found->second;
   }

@@ -458,7 +458,7 @@ std::unique_ptr<HostOperation> make_operation(Device& device, const Json& asked)
     const size_t bytes = number_of(asked, "bytes", kMostMemory);
     return std::make_unique<LargeOperation>(device, std::max<size_t>(bytes, 4 * sizeof(Numbers)));
   }
-  refuse_bundle("there is no operation \"" + name + "\"");
+  refuse_bundle({"there is no operation \"", name, "\""});
 }
 
 }  // namespace

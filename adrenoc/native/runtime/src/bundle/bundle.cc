@@ -29,7 +29,7 @@ constexpr const char* kMoves = "moves.json";
 constexpr const char* kHere = ".";  // the bucket that is the bundle itself
 
 bool is_folder(const std::string& path) {
-  struct stat facts {};
+  struct stat facts{};
   return stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
@@ -40,13 +40,12 @@ Descriptor library_in_memory(std::string_view content, const std::string& name) 
   Descriptor file(static_cast<int>(syscall(SYS_memfd_create, kLibrary, close_on_exec)));
   if (file.get() < 0) {
     throw Failure(ADRENOC_INTERNAL,
-                  std::string("cannot make a file in memory for ") + name + ": " +
-                      std::strerror(errno));
+                  {"cannot make a file in memory for ", name, ": ", std::strerror(errno)});
   }
   while (!content.empty()) {
     const ssize_t written = write(file.get(), content.data(), content.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) throw Failure(ADRENOC_OUT_OF_MEMORY, "no memory is left for " + name);
+    if (written <= 0) throw Failure(ADRENOC_OUT_OF_MEMORY, {"no memory is left for ", name});
     content.remove_prefix(static_cast<size_t>(written));
   }
   return file;
@@ -89,7 +88,7 @@ void Bundle::open(const std::string& path) {
 void Bundle::open_archive(std::string_view archive) {
   find_ = [files = read_tar(archive)](const std::string& name) {
     const auto found = files.find(name);
-    if (found == files.end()) refuse_bundle("the bundle lacks the file " + name);
+    if (found == files.end()) refuse_bundle({"the bundle lacks the file ", name});
     return found->second;
   };
 }
@@ -114,8 +113,8 @@ std::string Bundle::describe(const std::string& path) {
 void Bundle::read() {
   digest_ = sha256_hex(read_own_manifest());
   if (manifest_.machine != kMachine) {
-    refuse_bundle("the bundle is for " + manifest_.machine + " (" + manifest_.target +
-                  "), this machine is " + kMachine);
+    refuse_bundle({"the bundle is for ", manifest_.machine, " (", manifest_.target,
+                   "), this machine is ", kMachine});
   }
   const std::string_view params = checked(kParams);
   params_ = read_safetensors(params, kParams);
@@ -152,7 +151,7 @@ void Bundle::open_edition(const Edition& edition) {
                       its.outputs.end(), same);
   };
   if (!std::equal(common.begin(), common.end(), buckets_.begin(), buckets_.end(), alike)) {
-    refuse_bundle(edition.folder + " has other inputs or outputs than the bundle");
+    refuse_bundle({edition.folder, " has other inputs or outputs than the bundle"});
   }
 }
 
@@ -192,12 +191,13 @@ void Bundle::check_params(const Manifest& manifest) const {
     const auto found = params_.find(spec.name);
     const auto move = moves_.find(spec.name);
     const bool is_moved = move != moves_.end() && params_.count(move->second.source) != 0;
-    if (found == params_.end() && !is_moved) refuse_bundle("params.safetensors lacks " + spec.name);
+    if (found == params_.end() && !is_moved)
+      refuse_bundle({"params.safetensors lacks ", spec.name});
     const std::string& dtype = is_moved ? move->second.dtype : found->second.dtype;
     const std::vector<int64_t>& shape = is_moved ? move->second.shape : found->second.shape;
     if (dtype != spec.dtype || shape != spec.shape) {
-      refuse_bundle("params.safetensors: " + spec.name +
-                    " has another shape or dtype than the manifest gives");
+      refuse_bundle({"params.safetensors: ", spec.name,
+                     " has another shape or dtype than the manifest gives"});
     }
   }
 }
@@ -208,14 +208,13 @@ void Bundle::forget(std::string_view data) const {
 
 std::string_view Bundle::checked(const std::string& path) const {
   const auto entry = manifest_.files.find(path);
-  if (entry == manifest_.files.end()) refuse_bundle("manifest.json does not list " + path);
+  if (entry == manifest_.files.end()) refuse_bundle({"manifest.json does not list ", path});
   const std::string_view content = find_(path);
   if (content.size() != entry->second.bytes) {
-    refuse_bundle(path + " has " + std::to_string(content.size()) + " bytes, expected " +
-                  std::to_string(entry->second.bytes));
+    refuse_bundle({path, " has ", content.size(), " bytes, expected ", entry->second.bytes});
   }
   if (verify_ && sha256_hex(content) != entry->second.sha256) {
-    refuse_bundle(path + " is not what was compiled (its SHA-256 differs)");
+    refuse_bundle({path, " is not what was compiled (its SHA-256 differs)"});
   }
   return content;
 }

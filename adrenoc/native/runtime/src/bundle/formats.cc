@@ -20,7 +20,7 @@ std::string_view field(std::string_view header, size_t offset, size_t bytes) {
 }
 
 [[noreturn]] void refuse(size_t offset, const char* reason) {
-  refuse_bundle("the tar file is damaged at byte " + std::to_string(offset) + ": " + reason);
+  refuse_bundle({"the tar file is damaged at byte ", offset, ": ", reason});
 }
 
 // Octal digits with blanks around them.
@@ -58,8 +58,8 @@ std::string pax_path(std::string_view records, size_t offset) {
            records[digits] <= '9') {
       length = length * 10 + static_cast<size_t>(records[digits++] - '0');
     }
-    if (digits == 0 || length <= digits + 1 || length > records.size() ||
-        records[digits] != ' ' || records[length - 1] != '\n') {
+    if (digits == 0 || length <= digits + 1 || length > records.size() || records[digits] != ' ' ||
+        records[length - 1] != '\n') {
       refuse(offset, "a pax record that is cut");
     }
     const std::string_view record = records.substr(digits + 1, length - digits - 2);
@@ -117,21 +117,19 @@ void check_extents(std::string_view content, const std::string& name) {
   Header header;
   if (content.size() < sizeof header || std::memcmp(content.data(), ELFMAG, SELFMAG) != 0 ||
       static_cast<unsigned char>(content[EI_CLASS]) != kClass) {
-    refuse_bundle(name + " is no library for this machine, or is cut off: it has " +
-                  std::to_string(content.size()) + " bytes");
+    refuse_bundle({name, " is no library for this machine, or is cut off: it has ", content.size(),
+                   " bytes"});
   }
   std::memcpy(&header, content.data(), sizeof header);
   if (header.e_phnum != 0 && header.e_phentsize != sizeof(Segment)) {
-    refuse_bundle(name + " is damaged: its segments have headers of " +
-                  std::to_string(header.e_phentsize) + " bytes, expected " +
-                  std::to_string(sizeof(Segment)));
+    refuse_bundle({name, " is damaged: its segments have headers of ", header.e_phentsize,
+                   " bytes, expected ", sizeof(Segment)});
   }
   const auto hold = [size = uint64_t{content.size()}, &name](uint64_t offset, uint64_t bytes) {
     // Sizes and offsets are whatever a file says: their sum may exceed 64 bits.
     if (offset <= size && bytes <= size - offset) return;
-    refuse_bundle(name + " is cut off: it has " + std::to_string(size) +
-                  " bytes, and its headers name " + std::to_string(bytes) + " at " +
-                  std::to_string(offset));
+    refuse_bundle({name, " is cut off: it has ", size, " bytes, and its headers name ", bytes,
+                   " at ", offset});
   };
   hold(header.e_phoff, uint64_t{header.e_phnum} * header.e_phentsize);
   hold(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize);

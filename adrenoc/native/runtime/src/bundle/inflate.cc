@@ -1,11 +1,10 @@
-#include "bundle/formats.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
 
 #include "base/failure.h"
+#include "bundle/formats.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -20,8 +19,8 @@ constexpr size_t kLengths = 29;
 constexpr size_t kDistances = 30;
 
 // Matches have a length and a distance: a base, and as many bits as are added to it.
-constexpr std::array<uint16_t, kLengths> kLengthBase = {3,  4,  5,  6,  7,  8,  9,   10,  11, 13,
-                                                        15, 17, 19, 23, 27, 31, 35,  43,  51, 59,
+constexpr std::array<uint16_t, kLengths> kLengthBase = {3,  4,  5,  6,   7,   8,   9,   10,  11, 13,
+                                                        15, 17, 19, 23,  27,  31,  35,  43,  51, 59,
                                                         67, 83, 99, 115, 131, 163, 195, 227, 258};
 constexpr std::array<uint8_t, kLengths> kLengthBits = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2,
                                                        2, 3, 3, 3, 3, 4, 4, 4, 4, 5, 5, 5, 5, 0};
@@ -41,7 +40,7 @@ class Bits {
   Bits(std::string_view bytes, const std::string& name) : bytes_(bytes), name_(name) {}
 
   [[noreturn]] void refuse(const char* reason) const {
-    refuse_bundle(name_ + " cannot be inflated: " + reason);
+    refuse_bundle({name_, " cannot be inflated: ", reason});
   }
   // The next `count` bits, at most 32; what is beyond the end is zero.
   [[nodiscard]] uint32_t peek(unsigned count) {
@@ -128,7 +127,8 @@ class Code {
     for (unsigned length = 1; length <= kFastBits; ++length, word <<= 1) {
       for (unsigned i = 0; i < counts_[length]; ++i, ++word, ++symbol) {
         unsigned turned = 0;
-        for (unsigned bit = 0; bit < length; ++bit) turned |= (word >> bit & 1) << (length - 1 - bit);
+        for (unsigned bit = 0; bit < length; ++bit)
+          turned |= (word >> bit & 1) << (length - 1 - bit);
         for (unsigned at = turned; at < fast_.size(); at += 1U << length) {
           fast_[at] = {symbols_[symbol], static_cast<uint8_t>(length)};
         }
@@ -219,7 +219,8 @@ class Inflater {
     const size_t distances = bits_.take(5) + 1;
     const size_t given = bits_.take(4) + 4;
     std::array<uint8_t, kOrder.size()> order_lengths{};
-    for (size_t i = 0; i < given; ++i) order_lengths[kOrder[i]] = static_cast<uint8_t>(bits_.take(3));
+    for (size_t i = 0; i < given; ++i)
+      order_lengths[kOrder[i]] = static_cast<uint8_t>(bits_.take(3));
     const Code code(order_lengths.data(), order_lengths.size(), bits_);
     std::array<uint8_t, 320> lengths{};
     size_t at = 0;

@@ -67,7 +67,7 @@ std::map<std::string, FileEntry> read_files(const Json& entries) {
     FileEntry file{entry.at("bytes").count(), entry.at("sha256").text(),
                    is_deflated ? entry.at("inflated_bytes").count() : 0};
     if (!files.emplace(path, std::move(file)).second) {
-      refuse_bundle(entry.where() + " lists " + path + " again");
+      refuse_bundle({entry.where(), " lists ", path, " again"});
     }
   }
   return files;
@@ -84,7 +84,7 @@ std::vector<std::string> read_states(const Json& json, const char* key,
   for (const Json& state : list_or_empty(json, key)) {
     const auto is_it = [&](const TensorSpec& input) { return input.name == state.text(); };
     if (std::none_of(inputs.begin(), inputs.end(), is_it)) {
-      refuse_bundle(state.where() + " is no input");
+      refuse_bundle({state.where(), " is no input"});
     }
     states.push_back(state.text());
   }
@@ -114,7 +114,7 @@ std::string shown(const std::string& text) {
 }
 
 void enforce(bool fits, const std::string& text, const std::string& where, const char* expected) {
-  if (!fits) refuse_bundle(where + " is \"" + shown(text) + "\", expected " + expected);
+  if (!fits) refuse_bundle({where, " is \"", shown(text), "\", expected ", expected});
 }
 
 constexpr const char* kBucketsFile = "buckets.json";
@@ -167,8 +167,7 @@ std::optional<int64_t> batch_taken(const std::vector<TensorSpec>& inputs, const 
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!shapes[i].has_value()) continue;
     const bool has_batch = batch.has(inputs[i].name);
-    const bool fills =
-        has_batch && batch.refused.empty() && fills_up(*shapes[i], inputs[i].shape);
+    const bool fills = has_batch && batch.refused.empty() && fills_up(*shapes[i], inputs[i].shape);
     if (*shapes[i] != inputs[i].shape && !fills) return std::nullopt;
     if (!has_batch) continue;
     if (given != 0 && given != shapes[i]->front()) return std::nullopt;
@@ -196,7 +195,7 @@ void set_batch(Chosen* chosen, const Batch& batch, int64_t given) {
     for (TensorSpec& spec : chosen->outputs) {
       if (spec.name != output.name) continue;
       if (given > spec.shape[output.axis] / output.factor) {
-        refuse_bundle(output.name + " has fewer elements than the batch");
+        refuse_bundle({output.name, " has fewer elements than the batch"});
       }
       set_extent(&spec, output.axis, given * output.factor);
     }
@@ -219,7 +218,7 @@ void set_batch(Chosen* chosen, const Batch& batch, int64_t given) {
   if (!batch.refused.empty()) {
     message += "; a smaller batch is not filled up, since " + batch.refused;
   }
-  throw Failure(ADRENOC_BAD_ARGUMENT, message);
+  refuse_argument(message);
 }
 
 constexpr const char* kEditionsFile = "devices.json";
@@ -253,9 +252,8 @@ Manifest read_manifest(std::string_view text) {
   const Json json = Json::parse(text, kManifestFile);
   const int64_t version = json.at("schema_version").integer();
   if (version != kSchemaVersion && version != kDeflatedVersion) {
-    refuse_bundle(std::string(kManifestFile) + " has schema version " + std::to_string(version) +
-                  "; this runtime reads " + std::to_string(kSchemaVersion) + " and " +
-                  std::to_string(kDeflatedVersion));
+    refuse_bundle({kManifestFile, " has schema version ", version, "; this runtime reads ",
+                   kSchemaVersion, " and ", kDeflatedVersion});
   }
   std::vector<TensorSpec> inputs = read_tensors(json.at("inputs"));
   std::vector<std::string> states = read_states(json, "states", inputs);
@@ -312,8 +310,7 @@ BucketList read_buckets(std::string_view text) {
     list.signatures.push_back(signature == entry.object().end() ? "" : signature->second.text());
   }
   if (list.folders.empty() || list.folders.size() > kMostBuckets) {
-    refuse_bundle(std::string(kBucketsFile) + " lists " + std::to_string(list.folders.size()) +
-                  " buckets");
+    refuse_bundle({kBucketsFile, " lists ", list.folders.size(), " buckets"});
   }
   list.batch = read_batch(json.at("batch"));
   return list;
@@ -328,7 +325,7 @@ void check_states(const std::vector<Bucket>& buckets) {
       if (std::find(states.begin(), states.end(), spec.name) == states.end()) continue;
       const TensorSpec& known = *held.emplace(spec.name, &spec).first->second;
       if (known.shape != spec.shape || known.dtype != spec.dtype) {
-        refuse_bundle("the state `" + spec.name + "` has not one form in all signatures");
+        refuse_bundle({"the state `", spec.name, "` has not one form in all signatures"});
       }
     }
   }
@@ -338,7 +335,7 @@ void check_signatures(const std::vector<Bucket>& buckets, const Batch& batch) {
   std::set<std::string> names;
   for (const Bucket& bucket : buckets) {
     if (bucket.signature.empty() || !names.insert(bucket.signature).second) {
-      refuse_bundle(std::string(kBucketsFile) + " has not one name for each signature");
+      refuse_bundle({kBucketsFile, " has not one name for each signature"});
     }
     if (!batch.inputs.empty() || !batch.outputs.empty()) {
       refuse_bundle("the signatures of the bundle have a batch");
@@ -360,13 +357,13 @@ void check_alike(const std::vector<Bucket>& buckets, const Batch& batch) {
     if (first.states.empty()) check_names(first.outputs, bucket.manifest.outputs);
   }
   for (const TensorSpec& spec : first.inputs) {
-    if (batch.has(spec.name) && spec.shape.empty()) refuse_bundle(spec.name + " has no batch");
+    if (batch.has(spec.name) && spec.shape.empty()) refuse_bundle({spec.name, " has no batch"});
   }
   for (const BatchOutput& output : batch.outputs) {
     const auto of_name = [&](const TensorSpec& spec) { return spec.name == output.name; };
     const auto spec = std::find_if(first.outputs.begin(), first.outputs.end(), of_name);
     if (spec == first.outputs.end() || output.axis >= spec->shape.size() || output.factor < 1) {
-      refuse_bundle(std::string(kBucketsFile) + " tells what no output `" + output.name + "` can have");
+      refuse_bundle({kBucketsFile, " tells what no output `", output.name, "` can have"});
     }
   }
 }
@@ -398,9 +395,8 @@ size_t find_signature(const std::vector<Bucket>& buckets, const std::string& nam
     if (signature == name) return index;
     listed += (listed.empty() ? "" : ", ") + signature;
   }
-  throw Failure(ADRENOC_BAD_ARGUMENT,
-                listed.empty() ? "the bundle holds one call, and no signatures to choose from"
-                               : "no signature is called " + name + "; the bundle has " + listed);
+  refuse_argument(listed.empty() ? "the bundle holds one call, and no signatures to choose from"
+                                 : "no signature is called " + name + "; the bundle has " + listed);
 }
 
 std::string Edition::title() const {
@@ -417,7 +413,7 @@ std::vector<Edition> read_editions(std::string_view text) {
     if (edition.folder != kCommon) {
       check_path(edition.folder, folder.where());
       if (edition.folder.rfind(kFolder, 0) != 0 || edition.gpu.empty()) {
-        refuse_bundle(folder.where() + " is none of devices/NAME");
+        refuse_bundle({folder.where(), " is none of devices/NAME"});
       }
     }
     editions.push_back(std::move(edition));
@@ -425,8 +421,8 @@ std::vector<Edition> read_editions(std::string_view text) {
   const auto is_common = [](const Edition& edition) { return edition.gpu.empty(); };
   const auto commons = std::count_if(editions.begin(), editions.end(), is_common);
   if (commons != 1 || !is_common(editions.back()) || editions.size() > kMostEditions) {
-    refuse_bundle(std::string(kEditionsFile) + " lists " + std::to_string(editions.size()) +
-                  " editions, expected one for any Adreno as the last");
+    refuse_bundle({kEditionsFile, " lists ", editions.size(),
+                   " editions, expected one for any Adreno as the last"});
   }
   return editions;
 }
@@ -449,7 +445,8 @@ RankedEditions rank_editions(const std::vector<Edition>& editions, const std::st
   } else if (!of_any_driver.empty()) {
     ranked.reason = says;
   } else if (has_gpu) {
-    ranked.reason = "the kernels for Adreno " + title_of(gpu) + " are for other drivers than " + driver;
+    ranked.reason =
+        "the kernels for Adreno " + title_of(gpu) + " are for other drivers than " + driver;
   } else {
     ranked.reason = (gpu.empty() ? "the driver names no Adreno" : says) +
                     ", and the bundle has kernels for " + list_gpus(editions);

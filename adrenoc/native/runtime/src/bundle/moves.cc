@@ -16,7 +16,7 @@ constexpr int64_t kMostFactor = 1 << 16;
 double read_factor(const Json& json, int64_t least) {
   const int64_t number = json.integer();
   if (number < least || number > kMostFactor) {
-    refuse_bundle(json.where() + " is beyond what filters take");
+    refuse_bundle({json.where(), " is beyond what filters take"});
   }
   return static_cast<double>(number);
 }
@@ -25,7 +25,7 @@ std::vector<double> read_factors(const Json& json, int64_t least) {
   std::vector<double> factors;
   for (const Json& one : json.list()) factors.push_back(read_factor(one, least));
   if (factors.empty() || factors.size() > kMostSide) {
-    refuse_bundle(json.where() + " has " + std::to_string(factors.size()) + " numbers");
+    refuse_bundle({json.where(), " has ", factors.size(), " numbers"});
   }
   return factors;
 }
@@ -37,20 +37,21 @@ constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
 
 int64_t bounded(const Json& json) {
   const int64_t number = json.integer();
-  if (number < -kMost || number > kMost) refuse_bundle(json.where() + " is beyond what memory holds");
+  if (number < -kMost || number > kMost)
+    refuse_bundle({json.where(), " is beyond what memory holds"});
   return number;
 }
 
 std::vector<Digit> read_digits(const Json& json) {
   std::vector<Digit> digits;
   for (const Json& digit : json.list()) {
-    if (digit.list().size() != 2) refuse_bundle(digit.where() + " is no radix and stride");
+    if (digit.list().size() != 2) refuse_bundle({digit.where(), " is no radix and stride"});
     const int64_t radix = bounded(digit.list()[0]);
-    if (radix < 1) refuse_bundle(digit.where() + " is no radix and stride");
+    if (radix < 1) refuse_bundle({digit.where(), " is no radix and stride"});
     digits.push_back({radix, bounded(digit.list()[1])});
   }
   if (digits.empty() || digits.size() > kMostDigits) {
-    refuse_bundle(json.where() + " has " + std::to_string(digits.size()) + " digits");
+    refuse_bundle({json.where(), " has ", digits.size(), " digits"});
   }
   return digits;
 }
@@ -58,7 +59,7 @@ std::vector<Digit> read_digits(const Json& json) {
 Places read_places(const Json& json, size_t axes) {
   Places places{bounded(json.at("first")), {}};
   for (const Json& digits : json.at("digits").list()) places.axes.push_back(read_digits(digits));
-  if (places.axes.size() != axes) refuse_bundle(json.where() + " is of another number of axes");
+  if (places.axes.size() != axes) refuse_bundle({json.where(), " is of another number of axes"});
   return places;
 }
 
@@ -67,10 +68,10 @@ std::vector<int64_t> read_extents(const Json& json) {
   int64_t product = 1;
   for (const Json& one : json.list()) {
     const int64_t extent = bounded(one);
-    if (extent < 0) refuse_bundle(one.where() + " is negative");
+    if (extent < 0) refuse_bundle({one.where(), " is negative"});
     // Both are below 2^31: no product of the two can pass 64 bits.
     product = extent == 0 ? 0 : product * extent;
-    if (product > kMost) refuse_bundle(json.where() + " holds more than memory does");
+    if (product > kMost) refuse_bundle({json.where(), " holds more than memory does"});
     extents.push_back(extent);
   }
   return extents;
@@ -85,7 +86,7 @@ void read_filters(const Json& json, Move* move) {
   const size_t axes = move->counts.size();
   const bool is_filters = axes >= 2 && move->counts[axes - 2] == taps &&
                           move->counts[axes - 1] == taps && (move->width == 2 || move->width == 4);
-  if (!is_filters) refuse_bundle(json.where() + " is of no filter");
+  if (!is_filters) refuse_bundle({json.where(), " is of no filter"});
   const auto side = static_cast<int64_t>(move->transform->side());
   move->made_counts[axes - 2] = move->made_counts[axes - 1] = side;
 }
@@ -99,7 +100,7 @@ Move read_move(const Json& json) {
   move.width = json.at("width").count();
   move.counts = read_extents(json.at("counts"));
   if (move.counts.empty() || move.counts.size() > kMostAxes) {
-    refuse_bundle(json.at("counts").where() + " is of no or too many axes");
+    refuse_bundle({json.at("counts").where(), " is of no or too many axes"});
   }
   read_filters(json.at("transform"), &move);
   move.places = read_places(json.at("places"), move.counts.size());
@@ -136,7 +137,7 @@ Lines find_lines(const Places& places, const std::vector<int64_t>& counts, uint6
     most += *ends.second;
   }
   if (least < 0 || static_cast<uint64_t>(most) >= elements) {
-    refuse_bundle(std::string(kMovesFile) + ": " + name + " lies outside of its constant");
+    refuse_bundle({kMovesFile, ": ", name, " lies outside of its constant"});
   }
   return lines;
 }
@@ -176,8 +177,7 @@ struct Mover {
     Square made;
     for (size_t i = 0; i < from_lines[axis].size(); ++i) {
       for (size_t j = 0; j < from_lines[axis + 1].size(); ++j) {
-        filter[i][j] =
-            number_of(from[from_place + from_lines[axis][i] + from_lines[axis + 1][j]]);
+        filter[i][j] = number_of(from[from_place + from_lines[axis][i] + from_lines[axis + 1][j]]);
       }
     }
     transform->apply(filter, &made);
@@ -233,10 +233,10 @@ FilterTransform read_transform(const Json& json) {
   for (const Json& row : rows.list()) transform.rows.push_back(read_factors(row, -kMostFactor));
   transform.divisors = read_factors(json.at("divisors"), 1);
   if (transform.rows.empty() || transform.rows.size() != transform.divisors.size()) {
-    refuse_bundle(rows.where() + " is of another number of rows than its divisors");
+    refuse_bundle({rows.where(), " is of another number of rows than its divisors"});
   }
   for (const std::vector<double>& row : transform.rows) {
-    if (row.size() != transform.taps()) refuse_bundle(rows.where() + " is no matrix");
+    if (row.size() != transform.taps()) refuse_bundle({rows.where(), " is no matrix"});
   }
   return transform;
 }
@@ -255,17 +255,15 @@ std::vector<char> bring(const Move& move, const StoredTensor& source, const std:
   const uint64_t width = move.width;
   const bool is_known = width == 1 || width == 2 || width == 4;
   if (!is_known || made.size() % width != 0 || source.data.size() % width != 0) {
-    refuse_bundle(std::string(kMovesFile) + ": " + name + " has elements of " + std::to_string(width) +
-                  " bytes");
+    refuse_bundle({kMovesFile, ": ", name, " has elements of ", width, " bytes"});
   }
   const int64_t count = count_all(move.made_counts);
   if (count == 0 || count_all(move.counts) == 0) return made;
   if (static_cast<uint64_t>(count) > made.size() / width) {
-    refuse_bundle(std::string(kMovesFile) + ": " + name + " has more elements than there are");
+    refuse_bundle({kMovesFile, ": ", name, " has more elements than there are"});
   }
   const Lines to = find_lines(move.places, move.made_counts, made.size() / width, name);
-  const Lines from =
-      find_lines(move.source_places, move.counts, source.data.size() / width, name);
+  const Lines from = find_lines(move.source_places, move.counts, source.data.size() / width, name);
   // Constants lie where their file says: a driver's memory and this one's are aligned, a file's
   // content need not be.
   const bool is_aligned = reinterpret_cast<uintptr_t>(source.data.data()) % width == 0;

@@ -1,5 +1,5 @@
-// The last error of each thread, statuses in words, and what a caller wants of a load, in the C API's
-// struct or as texts.
+// The last error of each thread, statuses in words, and what a caller wants of a load, in the C
+// API's struct or as texts.
 #include "c_api/call.h"
 
 #include <cmath>
@@ -13,19 +13,16 @@ namespace {
 
 opencl::Level read_level(uint32_t given, const char* what) {
   if (given <= ADRENOC_LEVEL_HIGH) return static_cast<opencl::Level>(given);
-  throw Failure(ADRENOC_BAD_ARGUMENT,
-                std::string(what) + " is " + std::to_string(given) + ", expected an adrenoc_level");
+  refuse_argument({what, " is ", given, ", expected an adrenoc_level"});
 }
 
 double read_ms(double given, const char* what) {
   if (given >= 0) return given;
-  throw Failure(ADRENOC_BAD_ARGUMENT,
-                std::string(what) + " is " + std::to_string(given) + ", expected 0 or more");
+  refuse_argument({what, " is ", given, ", expected 0 or more"});
 }
 
 [[noreturn]] void refuse(const std::string& key, const char* value, const char* expected) {
-  throw Failure(ADRENOC_BAD_ARGUMENT,
-                "the option " + key + " is \"" + value + "\", expected " + expected);
+  refuse_argument({"the option ", key, " is \"", value, "\", expected ", expected});
 }
 
 uint32_t flag_of(const std::string& key, const char* value) {
@@ -54,7 +51,7 @@ double ms_of(const std::string& key, const char* value) {
 using Options = adrenoc_options;
 struct Key {
   std::string_view name;
-  std::variant<const char * Options::*, uint32_t Options::*, double Options::*> field;
+  std::variant<const char* Options::*, uint32_t Options::*, double Options::*> field;
   uint32_t (*read)(const std::string& key, const char* value) = nullptr;
 };
 
@@ -93,9 +90,7 @@ adrenoc_status failed(adrenoc_status status, const char* message) noexcept {
 }
 
 void require(const void* pointer, const char* what) {
-  if (pointer == nullptr) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, std::string(what) + " is a null pointer");
-  }
+  if (pointer == nullptr) refuse_argument({what, " is a null pointer"});
 }
 
 std::string text_or_empty(const char* text) { return text == nullptr ? "" : text; }
@@ -145,21 +140,17 @@ adrenoc_status adrenoc_set_option(adrenoc_options* options, const char* text) {
     require(options, "options");
     require(text, "text");
     if (options->struct_bytes < sizeof(adrenoc_options)) {
-      throw Failure(ADRENOC_BAD_ARGUMENT,
-                    "struct_bytes of the options is " + std::to_string(options->struct_bytes) +
-                        ", expected at least " + std::to_string(sizeof(adrenoc_options)));
+      refuse_argument({"struct_bytes of the options is ", options->struct_bytes,
+                       ", expected at least ", sizeof(adrenoc_options)});
     }
     const std::string_view whole = text;
     const size_t equals = whole.find('=');
     const std::string key(whole.substr(0, equals));
     std::string known;
     for (const Key& one : kKeys) {
-      if (one.name == key && equals != whole.npos) {
-        return set(options, one, key, text + equals + 1);
-      }
+      if (one.name == key && equals != whole.npos) return set(options, one, key, text + equals + 1);
       known += (known.empty() ? "" : ", ") + std::string(one.name);
     }
-    throw Failure(ADRENOC_BAD_ARGUMENT, "there is no option \"" + std::string(whole) +
-                                            "\", expected KEY=VALUE with one of " + known);
+    refuse_argument({"there is no option \"", whole, "\", expected KEY=VALUE with one of ", known});
   });
 }

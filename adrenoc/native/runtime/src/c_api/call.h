@@ -99,9 +99,7 @@ template <typename Struct>
 [[nodiscard]] Struct read_plain(const Struct* given, const char* what) {
   Struct plain{};
   if (given == nullptr) return plain;
-  if (given->struct_bytes == 0) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, std::string("struct_bytes of the ") + what + " is 0");
-  }
+  if (given->struct_bytes == 0) refuse_argument({"struct_bytes of the ", what, " is 0"});
   std::memcpy(&plain, given, std::min<size_t>(given->struct_bytes, sizeof(plain)));
   return plain;
 }

@@ -12,15 +12,13 @@ namespace {
 
 const TensorSpec& at(const std::vector<TensorSpec>& specs, size_t index) {
   if (index < specs.size()) return specs[index];
-  throw Failure(ADRENOC_BAD_ARGUMENT,
-                "index " + std::to_string(index) + " is out of " + std::to_string(specs.size()));
+  refuse_argument({"index ", index, " is out of ", specs.size()});
 }
 
 const Manifest& bucket_at(const Model& model, size_t index) {
   const std::vector<const Bucket*> buckets = model.own_buckets();
   if (index < buckets.size()) return buckets[index]->manifest;
-  throw Failure(ADRENOC_BAD_ARGUMENT,
-                "bucket " + std::to_string(index) + " is out of " + std::to_string(buckets.size()));
+  refuse_argument({"bucket ", index, " is out of ", buckets.size()});
 }
 
 void fill_info(const TensorSpec& spec, adrenoc_tensor_info* info) {

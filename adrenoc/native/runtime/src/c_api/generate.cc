@@ -44,22 +44,21 @@ void give(const Element* elements, size_t held, const char* what, Element* memor
   *count = held;
   if (memory == nullptr) return;
   if (room < held) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, "there are " + std::to_string(held) + " " + what +
-                                            ", and there is room for " + std::to_string(room));
+    refuse_argument({"there are ", held, " ", what, ", and there is room for ", room});
   }
   std::copy_n(elements, held, memory);
 }
 
 void answer(Model& model, std::vector<int64_t> prompt, const adrenoc_generation* how,
             adrenoc_on_text on_text, void* user) {
-  if (on_text == nullptr) throw Failure(ADRENOC_BAD_ARGUMENT, "on_text is a null pointer");
-  if (prompt.empty()) throw Failure(ADRENOC_BAD_ARGUMENT, "the text makes no tokens");
+  if (on_text == nullptr) refuse_argument("on_text is a null pointer");
+  if (prompt.empty()) refuse_argument("the text makes no tokens");
   std::vector<std::string> stops;
   const auto plain = read_plain(how, "generation");
   if (plain.stop_count != 0) require(plain.stop_texts, "stop_texts");
   for (size_t i = 0; i < plain.stop_count; ++i) {
     stops.push_back(text_or_empty(plain.stop_texts[i]));
-    if (stops.back().empty()) throw Failure(ADRENOC_BAD_ARGUMENT, "a text that stops is empty");
+    if (stops.back().empty()) refuse_argument("a text that stops is empty");
   }
   model.answer({std::move(prompt), read_generation(how), std::move(stops)},
                [&](const std::string& piece) { return on_text(piece.c_str(), user) == 0; });
@@ -72,7 +71,7 @@ adrenoc_status adrenoc_generate(adrenoc_model* model, const int64_t* prompt, siz
                                 void* user) {
   return with_model(model, [&](auto& own) {
     if (count != 0) require(prompt, "prompt");
-    if (on_token == nullptr) throw Failure(ADRENOC_BAD_ARGUMENT, "on_token is a null pointer");
+    if (on_token == nullptr) refuse_argument("on_token is a null pointer");
     const std::vector<int64_t> tokens(prompt, prompt + count);
     own.generate(tokens, read_generation(how),
                  [&](int64_t token) { return on_token(token, user) == 0; });
@@ -117,8 +116,7 @@ adrenoc_status adrenoc_save_context(adrenoc_model* model, void* data, size_t byt
     const std::string saved = own.save_context();
     *needed = saved.size();
     if (bytes < saved.size()) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "the context takes " + std::to_string(saved.size()) +
-                                              " bytes, there is room for " + std::to_string(bytes));
+      refuse_argument({"the context takes ", saved.size(), " bytes, there is room for ", bytes});
     }
     std::memcpy(data, saved.data(), saved.size());
   });

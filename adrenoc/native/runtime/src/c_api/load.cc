@@ -1,11 +1,10 @@
-// Models are loaded, let go of, and asked to hold less; and what holds for all of the process: memory
-// of the device, pauses, a ceiling on submissions.
-#include "c_api/call.h"
-
+// Models are loaded, let go of, and asked to hold less; and what holds for all of the process:
+// memory of the device, pauses, a ceiling on submissions.
 #include <memory>
 #include <string_view>
 
 #include "bundle/bundle.h"
+#include "c_api/call.h"
 #include "launch/cancelling.h"
 #include "model/residency.h"
 #include "opencl/device.h"
@@ -30,9 +29,7 @@ void load(const adrenoc_options* given, adrenoc_model** model, Open open) {
     *model = new adrenoc_model{Model(std::move(bundle), options)};
   } catch (const tvm::ffi::Error& error) {
     opencl::release_all_pools();
-    if (opencl::is_cancelled(error)) {
-      throw Failure(ADRENOC_CANCELLED, "the load was cancelled");
-    }
+    if (opencl::is_cancelled(error)) throw Failure(ADRENOC_CANCELLED, "the load was cancelled");
     throw;
   } catch (...) {
     // What was on the device already went into the pool.
@@ -125,8 +122,7 @@ adrenoc_status adrenoc_trim_memory(uint32_t part) {
         Residency::global().trim(Resident::Part::kConstants);
         return;
       default:
-        throw Failure(ADRENOC_BAD_ARGUMENT,
-                      "part is " + std::to_string(part) + ", expected an adrenoc_trim_part");
+        refuse_argument({"part is ", part, ", expected an adrenoc_trim_part"});
     }
   });
 }
@@ -163,10 +159,7 @@ adrenoc_status adrenoc_resume(void) {
 
 adrenoc_status adrenoc_set_submission_limit(double ms) {
   return guarded([&] {
-    if (!(ms >= 0)) {
-      throw Failure(ADRENOC_BAD_ARGUMENT,
-                    "a submission of " + std::to_string(ms) + " ms, expected 0 or more");
-    }
+    if (!(ms >= 0)) refuse_argument({"a submission of ", ms, " ms, expected 0 or more"});
     opencl::set_submission_limit(ms);
   });
 }

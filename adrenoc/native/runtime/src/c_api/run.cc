@@ -1,11 +1,10 @@
-// The memory that a model reads and writes; its runs, here or in a thread of their own, and how long
-// they took.
-#include "c_api/call.h"
-
+// The memory that a model reads and writes; its runs, here or in a thread of their own, and how
+// long they took.
 #include <tvm/ffi/extra/json.h>
 
 #include <chrono>
 
+#include "c_api/call.h"
 #include "model/choose_device.h"
 #include "opencl/device.h"
 
@@ -23,9 +22,8 @@ Given::Kind read_kind(uint32_t kind) {
     case ADRENOC_HARDWARE_BUFFER:
       return Given::Kind::kHardwareBuffer;
     default:
-      throw Failure(ADRENOC_BAD_ARGUMENT, "the kind of a tensor's memory is " +
-                                              std::to_string(kind) +
-                                              ", expected an adrenoc_memory_kind");
+      refuse_argument(
+          {"the kind of a tensor's memory is ", kind, ", expected an adrenoc_memory_kind"});
   }
 }
 
@@ -36,8 +34,8 @@ std::vector<Given> read_tensors(const adrenoc_tensor* tensors, size_t count) {
     const adrenoc_tensor& tensor = tensors[i];
     const Given::Kind kind = read_kind(tensor.kind);
     if (tensor.offset != 0 && kind != Given::Kind::kOpenClBuffer) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "an offset of " + std::to_string(tensor.offset) +
-                                              " bytes, expected 0 but in an OpenCL buffer");
+      refuse_argument(
+          {"an offset of ", tensor.offset, " bytes, expected 0 but in an OpenCL buffer"});
     }
     given.push_back({kind, tensor.memory, tensor.bytes, tensor.offset});
   }
@@ -49,8 +47,7 @@ std::vector<Given> read_tensors(const adrenoc_tensor* tensors, size_t count) {
 opencl::Ending read_ending(const adrenoc_run_options* options) {
   const adrenoc_run_options plain = read_plain(options, "run's options");
   if (!(plain.deadline_ms >= 0)) {
-    throw Failure(ADRENOC_BAD_ARGUMENT,
-                  "deadline_ms is " + std::to_string(plain.deadline_ms) + ", expected 0 or more");
+    refuse_argument({"deadline_ms is ", plain.deadline_ms, ", expected 0 or more"});
   }
   opencl::Ending ending;
   if (plain.cancellation != nullptr) ending.asked = &plain.cancellation->asked;
@@ -137,9 +134,7 @@ adrenoc_status adrenoc_describe_device(const adrenoc_options* options, const cha
     require(facts, "facts");
     *facts = nullptr;
     auto* const opened = open_device(options);
-    if (opened == nullptr) {
-      throw Failure(ADRENOC_UNSUPPORTED, "the CPU is no OpenCL device");
-    }
+    if (opened == nullptr) throw Failure(ADRENOC_UNSUPPORTED, "the CPU is no OpenCL device");
     tvm::ffi::json::Object told = opened->info().to_json();
     told.Set("gpu", tvm::ffi::String(adreno_number(opened->info())));
     text = std::string(tvm::ffi::json::Stringify(told));
@@ -217,13 +212,11 @@ adrenoc_status adrenoc_wait(adrenoc_model* model, int64_t timeout_ms) {
   return with_model(model, [&](auto&) {
     const std::lock_guard<std::mutex> lock(model->pending_mutex);
     std::future<void>& pending = model->pending;
-    if (!pending.valid()) throw Failure(ADRENOC_BAD_ARGUMENT, "no run was started");
+    if (!pending.valid()) refuse_argument("no run was started");
     const std::chrono::milliseconds limit(std::min(timeout_ms, kLongestWaitMs));
     const bool ended = timeout_ms < 0 || pending.wait_for(limit) == std::future_status::ready;
     // The thread signals just before its last deed.
-    if (!ended && !model->fence.is_signalled()) {
-      throw Failure(ADRENOC_NOT_READY, "the run goes on");
-    }
+    if (!ended && !model->fence.is_signalled()) throw Failure(ADRENOC_NOT_READY, "the run goes on");
     pending.wait();
     model->fence.reset();
     pending.get();
@@ -265,16 +258,14 @@ adrenoc_status adrenoc_output_shape_for(const adrenoc_model* model, const adreno
     require(rank, "rank");
     const auto outputs = own.outputs_for(read_shapes(inputs, input_count));
     if (index >= outputs.size()) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "there is no output " + std::to_string(index) +
-                                              "; the model has " + std::to_string(outputs.size()));
+      refuse_argument({"there is no output ", index, "; the model has ", outputs.size()});
     }
     const Shape& shape = outputs[index].shape;
     const uint32_t room = *rank;
     *rank = static_cast<uint32_t>(shape.size());
     if (extents == nullptr) return;
     if (room < shape.size()) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "room for " + std::to_string(room) +
-                                              " extents, expected " + std::to_string(shape.size()));
+      refuse_argument({"room for ", room, " extents, expected ", shape.size()});
     }
     std::copy(shape.begin(), shape.end(), extents);
   });

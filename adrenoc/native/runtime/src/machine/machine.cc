@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/failure.h"
 #include "base/typed_function.h"
 #include "files/byte_stream.h"
 
@@ -226,8 +227,8 @@ constexpr int kValueBits = 56;
 // More than any program has; what is beyond is damage.
 constexpr int64_t kMostRegisters = int64_t{1} << 24;
 
-[[noreturn]] void refuse(const std::string& what) {
-  TVM_FFI_THROW(ValueError) << "the program " << what << ": compile the model again";
+[[noreturn]] void refuse(Phrases what) {
+  TVM_FFI_THROW(ValueError) << "the program " << sentence(what) << ": compile the model again";
   TVM_FFI_UNREACHABLE();
 }
 
@@ -242,8 +243,7 @@ FunctionInfo read_function(ByteReader* reader) {
   (void)reader->take<std::vector<std::string>>();  // names of its arguments
   if (kind != static_cast<int32_t>(FunctionInfo::Kind::kOther) &&
       kind != static_cast<int32_t>(FunctionInfo::Kind::kOwn)) {
-    refuse("has the function `" + info.name + "` of kind " + std::to_string(kind) +
-           ", expected 0 or 1");
+    refuse({"has the function `", info.name, "` of kind ", kind, ", expected 0 or 1"});
   }
   info.kind = static_cast<FunctionInfo::Kind>(kind);
   return info;
@@ -259,7 +259,7 @@ ffi::Any read_constant(ByteReader* reader) {
     case ffi::TypeIndex::kTVMFFIStr:
       return reader->take<ffi::String>();
     default:
-      refuse("has a constant of type " + std::to_string(kind) + ", which this runtime lacks");
+      refuse({"has a constant of type ", kind, ", which this runtime lacks"});
   }
 }
 
@@ -267,11 +267,11 @@ ffi::Any read_constant(ByteReader* reader) {
 class Words {
  public:
   Words(const std::vector<int64_t>& words, int64_t offset) : words_(words) {
-    if (offset < 0) refuse("has an instruction at word " + std::to_string(offset));
+    if (offset < 0) refuse({"has an instruction at word ", offset});
     at_ = static_cast<size_t>(offset);
   }
   int64_t next() {
-    if (at_ >= words_.size()) refuse("ends in an instruction");
+    if (at_ >= words_.size()) refuse({"ends in an instruction"});
     return words_[at_++];
   }
 
@@ -303,7 +303,7 @@ Instruction read_instruction(Words words, int64_t place) {
       return {Instruction::Kind::kIf, condition, 0, jump(place, words.next())};
     }
     default:
-      refuse("has an instruction " + std::to_string(kind) + ", expected 1 to 4");
+      refuse({"has an instruction ", kind, ", expected 1 to 4"});
   }
 }
 
@@ -323,7 +323,7 @@ class Check {
       for (int64_t i = info.begin; i < info.end; ++i) instruction(whole_.instructions[i], i);
       const Instruction& last = whole_.instructions[info.end - 1];
       if (last.kind != Instruction::Kind::kReturn && last.kind != Instruction::Kind::kGoTo) {
-        refuse("has the function `" + info.name + "` without an end");
+        refuse({"has the function `", info.name, "` without an end"});
       }
     }
   }
@@ -335,8 +335,8 @@ class Check {
   }
   void within(int64_t value, int64_t first, int64_t end, const char* what) const {
     if (value >= first && value < end) return;
-    refuse("has the function `" + info_->name + "`, which " + what + ": " + std::to_string(value) +
-           ", expected " + std::to_string(first) + " to " + std::to_string(end - 1));
+    refuse({"has the function `", info_->name, "`, which ", what, ": ", value, ", expected ", first,
+            " to ", end - 1});
   }
   void read(int64_t register_number) const {
     if (register_number == Operand::kNothing || register_number == Operand::kMachine) return;
@@ -360,8 +360,8 @@ class Check {
   static void passed(const FunctionInfo& function) {
     const bool is_own = function.kind == FunctionInfo::Kind::kOwn;
     if (!is_own && find_builtin(function.name) == nullptr) return;
-    refuse("passes the function `" + function.name +
-           "` as a value, which this runtime does not do");
+    refuse(
+        {"passes the function `", function.name, "` as a value, which this runtime does not do"});
   }
   void instruction(const Instruction& one, int64_t place) const {
     switch (one.kind) {
@@ -493,12 +493,12 @@ Operand::Operand(int64_t word)
 Executable read_executable(const ffi::Bytes& bytes) {
   ByteReader reader("the program", bytes.data(), bytes.size());
   if (reader.take<uint64_t>() != kMagic || reader.take<std::string>() != kVersion) {
-    refuse("is of another version of TVM");
+    refuse({"is of another version of TVM"});
   }
   Executable read;
   const auto functions = reader.take<uint64_t>();
   for (uint64_t i = 0; i < functions; ++i) read.functions.push_back(read_function(&reader));
-  if (reader.take<uint64_t>() != 0) refuse("has constants of its own that lie in images");
+  if (reader.take<uint64_t>() != 0) refuse({"has constants of its own that lie in images"});
   const auto constants = reader.take<uint64_t>();
   for (uint64_t i = 0; i < constants; ++i) read.constants.push_back(read_constant(&reader));
   const auto offsets = reader.take<std::vector<int64_t>>();

@@ -43,17 +43,15 @@ ChosenDevice choose_opencl(const std::string& wanted) {
   int number = 0;
   for (const auto& device : opencl::all_devices()) {
     const opencl::DeviceInfo& info = device->info();
-    if (fits(wanted, number, info)) {
-      return {DLDevice{kDLOpenCL, number}, info.name};
-    }
+    if (fits(wanted, number, info)) return {DLDevice{kDLOpenCL, number}, info.name};
     listed += (listed.empty() ? "" : "; ") + std::to_string(number) + " = " + info.name;
     ++number;
   }
   const std::string missing =
       wanted.empty() ? "no OpenCL device with images" : "no OpenCL device \"" + wanted + "\"";
   const std::string absent = opencl::absent_devices();
-  throw Failure(ADRENOC_NO_DEVICE, missing + (listed.empty() ? "" : "; there is " + listed) +
-                                       (absent.empty() ? "" : "; " + absent));
+  throw Failure(ADRENOC_NO_DEVICE, {missing, (listed.empty() ? "" : "; there is " + listed),
+                                    (absent.empty() ? "" : "; " + absent)});
 }
 
 // "750" of "OpenCL 3.0 Adreno(TM) 750" and of Mesa's "FD750", "642l" of "Adreno 642L", "x1-85" of
@@ -92,7 +90,8 @@ std::string other_gpu_note(const std::string& target, const opencl::DeviceInfo& 
   const std::string seen = adreno_number(info);
   if (seen.empty() || seen == wanted) return "";
   return "the kernels were compiled for Adreno " + upper(wanted) + ", and this is Adreno " +
-         upper(seen) + ": adrenoc compile MODEL --device adreno makes them for all, and for it "
+         upper(seen) +
+         ": adrenoc compile MODEL --device adreno makes them for all, and for it "
          "alone where adrenoc targets lists it";
 }
 
@@ -104,8 +103,8 @@ ChosenDevice choose_device(const std::string& wanted, const std::string& library
     if (!library.empty() && !is_other) opencl::set_library(library);
     ChosenDevice chosen = choose_opencl(wanted);
     if (is_other) {
-      chosen.note = "the OpenCL library is " + opened + ", which this process opened first, and not " +
-                    library;
+      chosen.note = "the OpenCL library is " + opened +
+                    ", which this process opened first, and not " + library;
     }
     return chosen;
   } catch (const tvm::ffi::Error& error) {

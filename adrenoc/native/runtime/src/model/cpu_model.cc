@@ -112,7 +112,7 @@ void CpuModel::FreeAligned::operator()(void* memory) const { std::free(memory); 
 CpuModel::CpuModel(const std::string& path, const Manifest& manifest,
                    const std::map<std::string, StoredTensor>& params)
     : library_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
-  if (library_ == nullptr) refuse_bundle(std::string("cpu.so cannot be loaded: ") + dlerror());
+  if (library_ == nullptr) refuse_bundle({"cpu.so cannot be loaded: ", dlerror()});
   try {
     facts_ = static_cast<const model_facts*>(dlsym(library_, "adrenoc_cpu_model"));
     check(manifest);
@@ -139,15 +139,14 @@ void CpuModel::check(const Manifest& manifest) const {
     refuse_bundle("cpu.so is of another version");
   }
   if (static_cast<size_t>(facts_->inputs) != manifest.inputs.size() ||
-      static_cast<size_t>(facts_->outputs) != manifest.outputs.size() ||
-      facts_->arena_bytes < 0) {
+      static_cast<size_t>(facts_->outputs) != manifest.outputs.size() || facts_->arena_bytes < 0) {
     refuse_bundle("cpu.so has other inputs or outputs than the manifest promises");
   }
   size_t place = 0;
   for (const auto* specs : {&manifest.inputs, &manifest.outputs}) {
     for (const TensorSpec& spec : *specs) {
       if (is_of(facts_->borders[place++], spec)) continue;
-      refuse_bundle("cpu.so has `" + spec.name + "` in another size or dtype than the manifest");
+      refuse_bundle({"cpu.so has `", spec.name, "` in another size or dtype than the manifest"});
     }
   }
 }
@@ -157,10 +156,9 @@ void CpuModel::borrow(const std::map<std::string, StoredTensor>& params) const {
   for (int32_t i = 0; i < facts_->params; ++i) {
     const model_param& lender = facts_->lenders[i];
     const auto found = params.find(lender.name);
-    if (found == params.end() ||
-        found->second.data.size() != static_cast<size_t>(lender.bytes)) {
-      refuse_bundle(std::string("cpu.so takes weights of ") + lender.name +
-                    ", which params.safetensors lacks or has in another size");
+    if (found == params.end() || found->second.data.size() != static_cast<size_t>(lender.bytes)) {
+      refuse_bundle({"cpu.so takes weights of ", lender.name,
+                     ", which params.safetensors lacks or has in another size"});
     }
     given.push_back(found->second.data.data());
   }

@@ -62,8 +62,8 @@ class Copies {
  public:
   void take(const std::vector<Tensor>& originals) {
     for (const Tensor& original : originals) {
-      Tensor copy = Tensor::Empty(ffi::Shape(original.Shape()), original.DataType(),
-                                  original->device);
+      Tensor copy =
+          Tensor::Empty(ffi::Shape(original.Shape()), original.DataType(), original->device);
       copy.CopyFrom(original);
       pairs_.emplace_back(original, std::move(copy));
     }
@@ -165,7 +165,7 @@ void Model::run(uint64_t since) {
 void Model::check_bound() const {
   for (size_t i = 0; i < bound_inputs_.size(); ++i) {
     if (!bound_inputs_[i].is_there() && (cpu_ != nullptr || !is_state(i))) {
-      throw Failure(ADRENOC_BAD_ARGUMENT, "input `" + chosen_.inputs[i].name + "` is not bound");
+      refuse_argument({"input `", chosen_.inputs[i].name, "` is not bound"});
     }
   }
 }
@@ -191,7 +191,7 @@ void Model::run_once() {
 }
 
 Model::Pace Model::run_repeatedly(uint32_t runs) {
-  if (runs == 0) throw Failure(ADRENOC_BAD_ARGUMENT, "runs is 0, expected at least 1");
+  if (runs == 0) refuse_argument("runs is 0, expected at least 1");
   return at_turn(cancels(), [this, runs] { return run_in_a_row(runs); });
 }
 
@@ -278,15 +278,15 @@ void Model::check_output(const Tensor& tensor, const TensorSpec& spec) const {
       tensor.DataType() == ffi::StringToDLDataType(spec.dtype)) {
     return;
   }
-  refuse_bundle("model.so gives `" + spec.name +
-                "` another shape or dtype than the manifest promises");
+  refuse_bundle(
+      {"model.so gives `", spec.name, "` another shape or dtype than the manifest promises"});
 }
 
 void Model::download(const Tensors& outputs) {
   const std::vector<TensorSpec>& specs = chosen_manifest().outputs;
   if (outputs.size() != specs.size()) {
-    refuse_bundle("model.so gives " + std::to_string(outputs.size()) +
-                  " outputs, the manifest promises " + std::to_string(specs.size()));
+    refuse_bundle(
+        {"model.so gives ", outputs.size(), " outputs, the manifest promises ", specs.size()});
   }
   bool in_queue = false;
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -347,9 +347,8 @@ double Model::piece_ms() const {
 Model::Tensors Model::changed_states(const Tensors& inputs) const {
   const std::vector<TensorSpec>& specs = chosen_manifest().inputs;
   const std::vector<std::string>& recurrent = chosen_manifest().recurrent;
-  const bool is_decoder = std::any_of(specs.begin(), specs.end(), [](const TensorSpec& spec) {
-    return spec.name == kPastLength;
-  });
+  const bool is_decoder = std::any_of(
+      specs.begin(), specs.end(), [](const TensorSpec& spec) { return spec.name == kPastLength; });
   Tensors states;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool is_recurrent =

@@ -132,9 +132,9 @@ class Model final : public Resident {
     Generation how;
     std::vector<std::string> stops;  // texts that end it
   };
-  // A decoder makes text after `prompt`, which is all that the context holds then: what it begins with
-  // and is there already is not computed again.  `on_text` is told whole letters, and says whether
-  // to go on.  Throws as generate().
+  // A decoder makes text after `prompt`, which is all that the context holds then: what it begins
+  // with and is there already is not computed again.  `on_text` is told whole letters, and says
+  // whether to go on.  Throws as generate().
   using OnText = std::function<bool(const std::string& piece)>;
   void answer(const Answer& asked, const OnText& on_text);
   // What the next token is picked of, after the first `past` tokens of the context and these.
@@ -202,7 +202,8 @@ class Model final : public Resident {
     std::unique_lock<std::mutex> lock_;
   };
 
-  // Works under the lock, on the device; what a device says of a failure is explained by how it is then.
+  // Works under the lock, on the device; what a device says of a failure is explained by how it is
+  // then.
   template <typename Work>
   auto at_work(Work work, std::optional<uint64_t> since = std::nullopt,
                const opencl::Ending& ending = {}) -> decltype(work());
@@ -235,7 +236,8 @@ class Model final : public Resident {
   // While the lock is held.
   void make_tokens(const std::vector<int64_t>& prompt, const Generation& how,
                    const OnToken& on_token);
-  // Moves what is bound of a decoder's inputs beside its tokens and states to where programs read it.
+  // Moves what is bound of a decoder's inputs beside its tokens and states to where programs read
+  // it.
   void give_to_session();
   // Whether there are such inputs.
   [[nodiscard]] bool reads_beside_tokens() const;
@@ -304,7 +306,7 @@ class Model final : public Resident {
   std::string cache_folder_;
   bool no_record_ = false;
   std::vector<Program> programs_;  // one a bucket
-  std::vector<Tensors> inputs_;    // of each program, for what comes from the host; all share states
+  std::vector<Tensors> inputs_;  // of each program, for what comes from the host; all share states
   std::unique_ptr<Session> session_;  // of a decoder, once it is asked for
   std::once_flag has_tokenizer_;
   std::unique_ptr<const Tokenizer> tokenizer_;
@@ -313,12 +315,12 @@ class Model final : public Resident {
   uint64_t since_ = 0;  // of the call that works, as the next
   opencl::Ending ending_;
   double cancel_within_ms_ = 0;
-  size_t launched_ = 0;      // the bucket of the last run
-  double last_run_ms_ = -1;  // which took so long; below 0: not known
+  size_t launched_ = 0;                    // the bucket of the last run
+  double last_run_ms_ = -1;                // which took so long; below 0: not known
   std::atomic<bool> has_constants_{true};  // on the device; the rest of these goes with them
   std::atomic<int> owed_{0};  // the part that is to be given up when the work ends, and 1
   uint64_t resident_bytes_ = 0;
-  std::string kept_context_;  // of a decoder that is not on the device
+  std::string kept_context_;                              // of a decoder that is not on the device
   std::map<std::string, std::vector<char>> kept_states_;  // of another model that is not there
   bool has_states_ = false;  // zeros, or what a run left; false of memory that holds anything
   uint64_t evictions_ = 0;

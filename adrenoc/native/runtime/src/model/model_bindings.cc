@@ -13,22 +13,18 @@ using tvm::runtime::Tensor;
 
 const TensorSpec& spec_at(const std::vector<TensorSpec>& specs, size_t index, const char* kind) {
   if (index < specs.size()) return specs[index];
-  throw Failure(ADRENOC_BAD_ARGUMENT, "there is no " + std::string(kind) + " " +
-                                          std::to_string(index) + "; the model has " +
-                                          std::to_string(specs.size()));
+  refuse_argument({"there is no ", kind, " ", index, "; the model has ", specs.size()});
 }
 
 void check_bytes(const TensorSpec& spec, size_t bytes) {
   if (bytes == spec.bytes) return;
-  throw Failure(ADRENOC_BAD_ARGUMENT, "`" + spec.name + "` has " + std::to_string(spec.bytes) +
-                                          " bytes, got " + std::to_string(bytes));
+  refuse_argument({"`", spec.name, "` has ", spec.bytes, " bytes, got ", bytes});
 }
 
 // `given` names, for `expected` others.
 void check_count(size_t given, size_t expected, const char* names, const char* others) {
   if (given == expected) return;
-  throw Failure(ADRENOC_BAD_ARGUMENT, std::to_string(given) + " " + names + " for " +
-                                          std::to_string(expected) + " " + others);
+  refuse_argument({given, " ", names, " for ", expected, " ", others});
 }
 
 }  // namespace
@@ -84,8 +80,7 @@ void Model::bind_input(size_t index, const Given& given) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Bound bound = bound_input(index, given);
   if (!bound.is_there() && !is_state(index)) {
-    throw Failure(ADRENOC_BAD_ARGUMENT,
-                  "the memory for input `" + chosen_.inputs[index].name + "` is null");
+    refuse_argument({"the memory for input `", chosen_.inputs[index].name, "` is null"});
   }
   bound_inputs_[index] = std::move(bound);
 }
@@ -117,8 +112,9 @@ Model::Bound Model::bound(const TensorSpec& spec, const TensorSpec& whole,
   }
   if (spec.bytes != whole.bytes) {
     throw Failure(ADRENOC_UNSUPPORTED,
-                  "`" + spec.name + "` has a smaller batch than a bucket, which is filled up on "
-                  "the host; bind memory of the host, or choose the shape of a bucket");
+                  {"`", spec.name,
+                   "` has a smaller batch than a bucket, which is filled up on "
+                   "the host; bind memory of the host, or choose the shape of a bucket"});
   }
   const ffi::Shape shape(spec.shape);
   const DLDataType dtype = ffi::StringToDLDataType(spec.dtype);

@@ -1,6 +1,6 @@
 // How a model comes to compute: on a device, by the kernels of its own GPU or the common ones, or
-// where no OpenCL device computes, by the code for the CPU that its bundle carries.  And what it holds
-// on the device: moved there, given up for others, and brought back.
+// where no OpenCL device computes, by the code for the CPU that its bundle carries.  And what it
+// holds on the device: moved there, given up for others, and brought back.
 #include <tvm/runtime/device_api.h>
 
 #include <algorithm>

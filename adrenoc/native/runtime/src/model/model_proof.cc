@@ -50,8 +50,8 @@ Model::Verdict Model::prove() {
   const std::vector<Trial> trials = read_proof(bundle_->proof(), buckets());
   if (store.begin() >= kMostBegun) {
     throw Failure(ADRENOC_DEVICE_FAILED,
-                  "on " + shown_device() + " the proof has begun " + std::to_string(kMostBegun) +
-                      " times and never ended: the driver hung, or ended the process");
+                  {"on ", shown_device(), " the proof has begun ", kMostBegun,
+                   " times and never ended: the driver hung, or ended the process"});
   }
   try {
     const Aside own(this);
@@ -102,8 +102,8 @@ std::string Model::prove_bucket(const Trial& trial, uint32_t* runs) {
     compute(run % 2 == 1 ? other : own);
     if (run % 2 == 1) continue;
     for (const ProvenOutput& output : trial.outputs) {
-      const std::string unsteady = find_unsteady(chosen_.outputs[output.index],
-                                                 first[output.index], seen[output.index]);
+      const std::string unsteady =
+          find_unsteady(chosen_.outputs[output.index], first[output.index], seen[output.index]);
       if (!unsteady.empty()) return output.part + " changes from run to run: " + unsteady;
     }
     if (run + 1 >= kLeastRuns && repeating.ms() > kEnoughMs) break;

@@ -58,7 +58,7 @@ Program::Program(const std::string& library_path, DLDevice device, opencl::Recor
     module_ = opencl::open_library(library_path);
     start_machine();
   } catch (const ffi::Error& error) {
-    refuse_bundle("model.so cannot be loaded: " + error.message());
+    refuse_bundle({"model.so cannot be loaded: ", error.message()});
   }
 }
 
@@ -102,8 +102,7 @@ ffi::Any Program::compute(const std::vector<Tensor>& inputs) {
     return result;
   }
   if (bound_run_ == nullptr) {
-    bound_run_ =
-        std::make_unique<opencl::BoundRun>(main_, views, device_.device_id, recording_);
+    bound_run_ = std::make_unique<opencl::BoundRun>(main_, views, device_.device_id, recording_);
     history_ = bound_run_->history();
     inputs_ = inputs;
   }

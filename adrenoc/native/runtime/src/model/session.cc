@@ -31,8 +31,8 @@ std::optional<size_t> place_of(const std::vector<TensorSpec>& specs, const std::
 size_t place_in_decoder(const std::vector<TensorSpec>& specs, const std::string& name) {
   const auto place = place_of(specs, name);
   if (place.has_value()) return *place;
-  throw Failure(ADRENOC_UNSUPPORTED, "the model is no decoder with caches: it has no `" + name +
-                                         "`");
+  throw Failure(ADRENOC_UNSUPPORTED,
+                {"the model is no decoder with caches: it has no `", name, "`"});
 }
 
 // How many tokens the caches have room for: one behind the most that there may be before it.
@@ -112,15 +112,12 @@ uint64_t Session::tokens() const {
 int64_t Session::take_in(const std::vector<int64_t>& prompt) {
   std::vector<int64_t> tokens = prompt;
   if (const auto pending = loop_->pending()) tokens.insert(tokens.begin(), *pending);
-  if (tokens.empty()) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, "there is no token to go on from: give a prompt");
-  }
+  if (tokens.empty()) refuse_argument("there is no token to go on from: give a prompt");
   for (const int64_t token : prompt) {
     if (token >= 0 && (most_token_ == 0 || token <= most_token_)) continue;
-    throw Failure(ADRENOC_BAD_ARGUMENT,
-                  "the prompt has the token " + std::to_string(token) + ", expected 0 to " +
-                      (most_token_ == 0 ? "the last of the vocabulary"
-                                        : std::to_string(most_token_)));
+    refuse_argument(
+        {"the prompt has the token ", token, ", expected 0 to ",
+         (most_token_ == 0 ? "the last of the vocabulary" : std::to_string(most_token_))});
   }
   const auto count = static_cast<int64_t>(tokens.size());
   if (count > loop_->rows() - loop_->length()) {
@@ -138,18 +135,18 @@ void Session::generate(const std::vector<int64_t>& prompt, const Generation& how
   try {
     opencl::check_sampling(how.sampling, vocabulary_);
   } catch (const tvm::ffi::Error& error) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, error.message());
+    refuse_argument(error.message());
   }
   const int64_t last = take_in(prompt);
-  loop_->start(last, {how.most, how.ends.value_or(ends_), how.sampling, suppressed_,
-                      suppressed_first_});
+  loop_->start(last,
+               {how.most, how.ends.value_or(ends_), how.sampling, suppressed_, suppressed_first_});
   while (const auto token = loop_->next()) {
     if (most_token_ != 0 && *token > most_token_) {
       loop_->stop();
       throw Failure(ADRENOC_WRONG_RESULTS,
-                    "no logit is a number (NaN) after " + std::to_string(loop_->length()) +
-                        " tokens, so that no token can be picked: adrenoc check-accuracy MODEL "
-                        "names the layer that is beyond half");
+                    {"no logit is a number (NaN) after ", loop_->length(),
+                     " tokens, so that no token can be picked: adrenoc check-accuracy MODEL "
+                     "names the layer that is beyond half"});
     }
     if (!on_token(*token)) loop_->stop();
   }
@@ -161,13 +158,11 @@ void Session::generate(const std::vector<int64_t>& prompt, const Generation& how
 void Session::give_logits(uint64_t past, const std::vector<int64_t>& prompt, void* logits,
                           size_t bytes) {
   if (past > tokens()) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, "the tokens come after " + std::to_string(past) +
-                                            " others, of which the context holds " +
-                                            std::to_string(tokens()));
+    refuse_argument(
+        {"the tokens come after ", past, " others, of which the context holds ", tokens()});
   }
   if (bytes != logits_bytes_) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, "`logits` has " + std::to_string(logits_bytes_) +
-                                            " bytes, got " + std::to_string(bytes));
+    refuse_argument({"`logits` has ", logits_bytes_, " bytes, got ", bytes});
   }
   rewind(past);
   opencl::GenerateWish wish;
@@ -190,9 +185,8 @@ uint64_t Session::shared(const std::vector<int64_t>& prompt) const {
 void Session::rewind(uint64_t count) {
   if (count == tokens()) return;
   if (count > tokens()) {
-    throw Failure(ADRENOC_BAD_ARGUMENT, "rewind to " + std::to_string(count) +
-                                            " tokens, expected 0 to the " +
-                                            std::to_string(tokens()) + " that are there");
+    refuse_argument(
+        {"rewind to ", count, " tokens, expected 0 to the ", tokens(), " that are there"});
   }
   loop_->rewind(static_cast<int64_t>(count));
 }
@@ -202,7 +196,7 @@ void Session::restore(const std::string& saved) {
     loop_->restore(saved);
   } catch (const tvm::ffi::Error& error) {
     if (error.kind() != "ValueError") throw;
-    throw Failure(ADRENOC_BAD_ARGUMENT, error.message());
+    refuse_argument(error.message());
   }
 }
 
@@ -240,8 +234,8 @@ void Model::give_to_session() {
     } else if (bound.host != nullptr) {
       upload_filled(chosen_.inputs[i], bound.host, spec, &held, &scratch_);
     } else if (spec.name != kImageRows) {
-      throw Failure(ADRENOC_BAD_ARGUMENT,
-                    "input `" + spec.name + "` is not bound, which the decoder reads beside tokens");
+      refuse_argument(
+          {"input `", spec.name, "` is not bound, which the decoder reads beside tokens"});
     }
   }
   memory.give_back();
@@ -294,10 +288,11 @@ const Tokenizer& Model::tokenizer() {
     if (!file.empty()) tokenizer_ = std::make_unique<const Tokenizer>(file);
   });
   if (tokenizer_ == nullptr) {
-    throw Failure(ADRENOC_UNSUPPORTED,
-                  "the bundle has no text_tables.bin, so that texts are no tokens here: no "
-                  "tokenizer.json lay beside the model, or its decisions.json says why (\"text on the "
-                  "device\")");
+    throw Failure(
+        ADRENOC_UNSUPPORTED,
+        "the bundle has no text_tables.bin, so that texts are no tokens here: no "
+        "tokenizer.json lay beside the model, or its decisions.json says why (\"text on the "
+        "device\")");
   }
   return *tokenizer_;
 }
@@ -307,7 +302,8 @@ void Model::answer(const Answer& asked, const OnText& on_text) {
   Stops stops(asked.stops);
   at_turn(cancels(), [&] {
     Session& own = session();
-    // What is bound beside tokens, such as an adapter, may be another than the context was made with.
+    // What is bound beside tokens, such as an adapter, may be another than the context was made
+    // with.
     const uint64_t kept = reads_beside_tokens() ? 0 : own.shared(asked.prompt);
     if (kept < own.tokens()) own.rewind(kept);
     const std::vector<int64_t>& ends = asked.how.ends.has_value() ? *asked.how.ends : own.ends();

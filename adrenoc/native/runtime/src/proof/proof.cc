@@ -75,7 +75,7 @@ const NumberType& dtype_of(const std::string& name, const std::string& where) {
   for (const NumberType& dtype : kDtypes) {
     if (name == dtype.name) return dtype;
   }
-  refuse_bundle(where + " is of the dtype " + name + ", whose numbers are not known");
+  refuse_bundle({where, " is of the dtype ", name, ", whose numbers are not known"});
 }
 
 // In short, for messages.
@@ -87,7 +87,7 @@ constexpr const char* kProofFile = "proof.json";
 DrawnInput read_input(const Json& json, const TensorSpec& spec) {
   DrawnInput input{json.at("seed").count(), json.at("low").integer(), json.at("count").count(),
                    json.at("step").number()};
-  if (input.count == 0) refuse_bundle(json.where() + " has a count of 0");
+  if (input.count == 0) refuse_bundle({json.where(), " has a count of 0"});
   (void)dtype_of(spec.dtype, json.where());
   return input;
 }
@@ -95,7 +95,7 @@ DrawnInput read_input(const Json& json, const TensorSpec& spec) {
 size_t find_output(const std::vector<TensorSpec>& specs, const Json& name) {
   const auto found = std::find_if(specs.begin(), specs.end(),
                                   [&](const TensorSpec& spec) { return spec.name == name.text(); });
-  if (found == specs.end()) refuse_bundle(name.where() + " is no output of the model");
+  if (found == specs.end()) refuse_bundle({name.where(), " is no output of the model"});
   return static_cast<size_t>(found - specs.begin());
 }
 
@@ -118,8 +118,7 @@ ProvenOutput read_output(const Json& json, const std::vector<TensorSpec>& specs)
       output.values.empty() || (output.first < elements && output.stride != 0 &&
                                 steps <= (elements - 1 - output.first) / output.stride);
   if (!fits)
-    refuse_bundle(json.where() + " has values beyond the output's " + std::to_string(elements) +
-                  " elements");
+    refuse_bundle({json.where(), " has values beyond the output's ", elements, " elements"});
   return output;
 }
 
@@ -127,14 +126,14 @@ Trial read_trial(const Json& json, const std::vector<Bucket>& buckets) {
   Trial trial;
   trial.bucket = json.at("bucket").count();
   if (trial.bucket >= buckets.size()) {
-    refuse_bundle(json.where() + " is for bucket " + std::to_string(trial.bucket) +
-                  "; the bundle has " + std::to_string(buckets.size()));
+    refuse_bundle(
+        {json.where(), " is for bucket ", trial.bucket, "; the bundle has ", buckets.size()});
   }
   const Manifest& manifest = buckets[trial.bucket].manifest;
   const Json::List& inputs = json.at("inputs").list();
   if (inputs.size() != manifest.inputs.size()) {
-    refuse_bundle(json.where() + " has " + std::to_string(inputs.size()) + " inputs, the model " +
-                  std::to_string(manifest.inputs.size()));
+    refuse_bundle(
+        {json.where(), " has ", inputs.size(), " inputs, the model ", manifest.inputs.size()});
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     trial.inputs.push_back(read_input(inputs[i], manifest.inputs[i]));
@@ -173,14 +172,12 @@ std::vector<Trial> read_proof(std::string_view text, const std::vector<Bucket>& 
   const Json json = Json::parse(text, kProofFile);
   const int64_t version = json.at("schema_version").integer();
   if (version != kProofVersion) {
-    refuse_bundle(std::string(kProofFile) + " has schema version " + std::to_string(version) +
-                  "; this runtime reads " + std::to_string(kProofVersion));
+    refuse_bundle(
+        {kProofFile, " has schema version ", version, "; this runtime reads ", kProofVersion});
   }
   std::vector<Trial> trials;
-  for (const Json& trial : json.at("trials").list()) {
-    trials.push_back(read_trial(trial, buckets));
-  }
-  if (trials.empty()) refuse_bundle(std::string(kProofFile) + " proves nothing");
+  for (const Json& trial : json.at("trials").list()) trials.push_back(read_trial(trial, buckets));
+  if (trials.empty()) refuse_bundle({kProofFile, " proves nothing"});
   return trials;
 }
 

@@ -1,5 +1,3 @@
-#include "text/text_tables.h"
-
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -9,6 +7,7 @@
 
 #include "base/failure.h"
 #include "base/utf8.h"
+#include "text/text_tables.h"
 
 namespace adrenoc_runtime {
 namespace {
@@ -41,7 +40,7 @@ class NormalForm {
         ranks_(tables.numbers<uint32_t>(said.at("ranks"), marked_.count)),
         pairs_(tables.numbers<uint32_t>(said.at("pairs"), 0, 0x110000)) {
     if (starts_.count != points_.count + 1 || pairs_.count % 3 != 0) {
-      refuse_bundle("text_tables.bin has no table of a normal form: " + said.where());
+      refuse_bundle({"text_tables.bin has no table of a normal form: ", said.where()});
     }
   }
 
@@ -160,7 +159,7 @@ class Automaton {
   // Throws Failure (bad bundle) where the tables are damaged.
   Automaton(const TextTables& tables, const Json& said)
       : columns_(static_cast<size_t>(said.at("columns").count())) {
-    if (columns_ < 2) refuse_bundle("text_tables.bin has no automaton: " + said.where());
+    if (columns_ < 2) refuse_bundle({"text_tables.bin has no automaton: ", said.where()});
     classes_ = tables.numbers<uint8_t>(said.at("classes"), 0, columns_ - 1);
     pages_ = tables.numbers<uint16_t>(said.at("pages"), 0x110000 / kPage, classes_.count / kPage);
     steps_ = tables.numbers<uint16_t>(said.at("steps"));
@@ -169,7 +168,7 @@ class Automaton {
     for (size_t i = 0; i < steps_.count; ++i) {
       is_whole = is_whole && (steps_[i] & ~kAccepts) < states;
     }
-    if (!is_whole) refuse_bundle("text_tables.bin has a damaged automaton: " + said.where());
+    if (!is_whole) refuse_bundle({"text_tables.bin has a damaged automaton: ", said.where()});
   }
 
   // The matches of a text from left to right, and what is between them.
@@ -260,7 +259,7 @@ class Map final : public TextStep {
   Map(const TextTables& tables, const Json& said)
       : keys_(tables.texts(said.at("keys"))), values_(tables.texts(said.at("values"))) {
     if (keys_.count() != values_.count()) {
-      refuse_bundle("text_tables.bin has a damaged map: " + said.where());
+      refuse_bundle({"text_tables.bin has a damaged map: ", said.where()});
     }
     if (!said.at("clusters").is_null()) clusters_.emplace(tables, said.at("clusters"));
   }
@@ -320,7 +319,7 @@ class Strip final : public TextStep {
 class Replace final : public TextStep {
  public:
   explicit Replace(const Json& said) : from_(said.at("from").text()), to_(said.at("to").text()) {
-    if (from_.empty()) refuse_bundle("text_tables.bin replaces nothing: " + said.where());
+    if (from_.empty()) refuse_bundle({"text_tables.bin replaces nothing: ", said.where()});
   }
   void apply(std::vector<Piece>* pieces) const override {
     for (Piece& piece : *pieces) replace_all(from_, to_, &piece.text);
@@ -381,7 +380,7 @@ class Split final : public TextStep {
     if (name == "MergedWithPrevious") return Behavior::kMergedWithPrevious;
     if (name == "MergedWithNext") return Behavior::kMergedWithNext;
     if (name == "Contiguous") return Behavior::kContiguous;
-    refuse_bundle("text_tables.bin splits in a way that is not known: " + said.where());
+    refuse_bundle({"text_tables.bin splits in a way that is not known: ", said.where()});
   }
 
   [[nodiscard]] std::vector<Span> behave(std::vector<Span> spans) const {
@@ -427,7 +426,7 @@ std::unique_ptr<TextStep> read_step(const TextTables& tables, const Json& said) 
   if (name == "replace") return std::make_unique<Replace>(said);
   if (name == "begin") return std::make_unique<Begin>(said);
   if (name == "split") return std::make_unique<Split>(tables, said);
-  refuse_bundle("text_tables.bin has a step that is not known: " + said.at("do").where());
+  refuse_bundle({"text_tables.bin has a step that is not known: ", said.at("do").where()});
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ constexpr std::string_view kTablesName = "text_tables.bin";
 constexpr std::string_view kTablesMagic = "adrtext2";
 constexpr size_t kTablesHeaderAt = 16;
 
-[[noreturn]] void refuse_tables(const std::string& what) { refuse_bundle(std::string(kTablesName) + " " + what); }
+[[noreturn]] void refuse_tables(Phrases what) { refuse_bundle({kTablesName, " ", sentence(what)}); }
 
 // Byte-pair encoding: a piece of text begins as its bytes or letters, and pairs become one, the
 // pair that was learned first before the others.
@@ -41,7 +41,7 @@ class Merger final : public ModelOfTokens {
     for (size_t i = 0; i < merges_.count; i += 3) {
       is_whole = is_whole && merges_[i] < texts.count() && merges_[i + 2] < texts.count();
     }
-    if (!is_whole) refuse_bundle("text_tables.bin has damaged merges: " + said.where());
+    if (!is_whole) refuse_bundle({"text_tables.bin has damaged merges: ", said.where()});
   }
 
   void encode(std::string_view piece, std::vector<int64_t>* tokens) const override {
@@ -165,7 +165,7 @@ class Scores final : public ModelOfTokens {
         scores_(tables.numbers<double>(said.at("scores"))),
         texts_(texts, tables.numbers<uint32_t>(said.at("order"), 0, scores_.count - 1)) {
     if (scores_.count - 1 > texts.count() || unknown_ >= scores_.count) {
-      refuse_bundle("text_tables.bin has not a score a token: " + said.where());
+      refuse_bundle({"text_tables.bin has not a score a token: ", said.where()});
     }
   }
   void encode(std::string_view piece, std::vector<int64_t>* tokens) const override {
@@ -265,9 +265,9 @@ TextTables::TextTables(std::string_view content)
   auto* data = reinterpret_cast<char*>(memory_.data());
   std::copy(content.begin(), content.end(), data);
   if (content.size() < kTablesHeaderAt || content.substr(0, kTablesMagic.size()) != kTablesMagic) {
-    refuse_tables("has not the form that this runtime reads");
+    refuse_tables({"has not the form that this runtime reads"});
   }
-  if (memory_[1] > bytes_ - kTablesHeaderAt || memory_[1] % 8 != 0) refuse_tables("is cut off");
+  if (memory_[1] > bytes_ - kTablesHeaderAt || memory_[1] % 8 != 0) refuse_tables({"is cut off"});
   const auto header = static_cast<size_t>(memory_[1]);
   begin_ = kTablesHeaderAt + header;
   parsed_.push_back(Json::parse({data + kTablesHeaderAt, header}, std::string(kTablesName)));
@@ -281,12 +281,13 @@ Numbers<Number> TextTables::numbers(const Json& place, size_t count, uint64_t be
   const size_t room = bytes_ - begin_;
   if (place.at("bytes").count() != sizeof(Number) || at % 8 != 0 || at > room ||
       held > (room - at) / sizeof(Number) || (count != 0 && held != count)) {
-    refuse_tables("has no such array: " + place.where());
+    refuse_tables({"has no such array: ", place.where()});
   }
   const auto* data = reinterpret_cast<const char*>(memory_.data()) + begin_ + at;
   const Numbers<Number> found{reinterpret_cast<const Number*>(data), static_cast<size_t>(held)};
   for (size_t i = 0; below != UINT64_MAX && i < held; ++i) {
-    if (static_cast<uint64_t>(found[i]) >= below) refuse_tables("has a number that is too large: " + place.where());
+    if (static_cast<uint64_t>(found[i]) >= below)
+      refuse_tables({"has a number that is too large: ", place.where()});
   }
   return found;
 }
@@ -301,10 +302,11 @@ Numbers<uint32_t> TextTables::starts(const Json& place, size_t end) const {
   const auto found = numbers<uint32_t>(place);
   uint64_t last = 0;
   for (size_t i = 0; i < found.count; ++i) {
-    if (found[i] < last || found[i] > end) refuse_tables("has no ascending numbers: " + place.where());
+    if (found[i] < last || found[i] > end)
+      refuse_tables({"has no ascending numbers: ", place.where()});
     last = found[i];
   }
-  if (found.count == 0 || last != end) refuse_tables("has no end: " + place.where());
+  if (found.count == 0 || last != end) refuse_tables({"has no end: ", place.where()});
   return found;
 }
 
@@ -351,7 +353,7 @@ std::unique_ptr<ModelOfTokens> read_model(const TextTables& tables, const Json& 
   if (kind == "merges") return std::make_unique<Merger>(tables, said, texts);
   if (kind == "scores") return std::make_unique<Scores>(tables, said, texts);
   if (kind == "words") return std::make_unique<WordPieces>(tables, said, texts);
-  refuse_bundle("text_tables.bin has a model that is not known: " + said.at("kind").where());
+  refuse_bundle({"text_tables.bin has a model that is not known: ", said.at("kind").where()});
 }
 
 }  // namespace adrenoc_runtime

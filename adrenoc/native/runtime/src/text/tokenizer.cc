@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, std::string>> read_replaces(const Json& said)
   for (const Json& pair : said.list()) {
     const Json::List& two = pair.list();
     if (two.size() != 2 || two[0].text().empty()) {
-      refuse_bundle("text_tables.bin replaces nothing: " + pair.where());
+      refuse_bundle({"text_tables.bin replaces nothing: ", pair.where()});
     }
     replaces.emplace_back(two[0].text(), two[1].text());
   }
@@ -60,8 +60,6 @@ char byte_of(std::string_view token) {
 
 constexpr char kDate = 1;  // around the form of a date
 constexpr size_t kMostOfDate = 256;
-
-[[noreturn]] void refuse_messages(const std::string& what) { throw Failure(ADRENOC_BAD_ARGUMENT, what); }
 
 // The text with each date in place of its form.
 std::string with_dates(const std::string& text) {
@@ -105,7 +103,8 @@ std::string content_of(const Json& turns, const Message& message) {
   if (message.role == "assistant" && !drops.empty()) {
     if (const size_t at = content.rfind(drops); at != std::string::npos) {
       const std::string& blanks = turns.at("drops_blanks").text();
-      content.erase(0, std::min(content.find_first_not_of(blanks, at + drops.size()), content.size()));
+      content.erase(0,
+                    std::min(content.find_first_not_of(blanks, at + drops.size()), content.size()));
     }
   }
   for (const Json& role : turns.at("trims").list()) {
@@ -151,7 +150,7 @@ AddedTokens::AddedTokens(const TextTables& tables, const Json& said, size_t toke
       flags_(tables.numbers<uint8_t>(said.at("flags"))) {
   bool is_whole = ids_.count == contents_.count() && flags_.count == contents_.count();
   for (size_t i = 0; i < contents_.count(); ++i) is_whole = is_whole && !contents_[i].empty();
-  if (!is_whole) refuse_bundle("text_tables.bin has damaged tokens: " + said.where());
+  if (!is_whole) refuse_bundle({"text_tables.bin has damaged tokens: ", said.where()});
 }
 
 void AddedTokens::find(std::string_view text, bool is_normalized, const OnText& on_text,
@@ -201,7 +200,7 @@ Tokenizer::Tokenizer(std::string_view file)
 }
 
 std::vector<int64_t> Tokenizer::encode(std::string_view text, bool with_special) const {
-  if (!is_utf8(text)) throw Failure(ADRENOC_BAD_ARGUMENT, "the text is no UTF-8");
+  if (!is_utf8(text)) refuse_argument("the text is no UTF-8");
   std::vector<int64_t> tokens;
   added_.find(
       text, false,
@@ -241,7 +240,8 @@ std::string Tokenizer::write(size_t token, bool is_first) const {
     const bool goes_on = text.compare(0, continues_.size(), continues_) == 0;
     text.replace(0, goes_on ? continues_.size() : 0, goes_on ? "" : " ");
   }
-  for (const auto& [from, to] : is_first ? first_replaces_ : replaces_) replace_all(from, to, &text);
+  for (const auto& [from, to] : is_first ? first_replaces_ : replaces_)
+    replace_all(from, to, &text);
   return text;
 }
 
@@ -284,9 +284,8 @@ std::string TextStream::feed(int64_t token) {
   // With some tokens before it: the blank that begins a text may be dropped.
   const std::string before = decode(base_, shown_);
   const std::string whole = decode(base_, tokens_.size());
-  const bool is_unfinished =
-      whole.size() >= kMark.size() &&
-      whole.compare(whole.size() - kMark.size(), kMark.size(), kMark) == 0;
+  const bool is_unfinished = whole.size() >= kMark.size() &&
+                             whole.compare(whole.size() - kMark.size(), kMark.size(), kMark) == 0;
   if (is_unfinished && tokens_.size() - shown_ < kLongestLetter) return "";
   base_ = shown_;
   shown_ = tokens_.size();
@@ -302,13 +301,15 @@ std::string TextStream::finish() {
 
 std::string render_turns(const Json& turns, const std::vector<Message>& messages) {
   if (turns.is_null()) {
-    throw Failure(ADRENOC_UNSUPPORTED,
-                  "the bundle does not hold how its model wants turns written: no template lay beside "
-                  "the model, or its decisions.json says why it was left out (\"chats on the "
-                  "device\")");
+    throw Failure(
+        ADRENOC_UNSUPPORTED,
+        "the bundle does not hold how its model wants turns written: no template lay beside "
+        "the model, or its decisions.json says why it was left out (\"chats on the "
+        "device\")");
   }
   for (const Message& message : messages) {
-    if (message.content.empty()) refuse_messages("a message of the role " + message.role + " is empty");
+    if (message.content.empty())
+      refuse_argument({"a message of the role ", message.role, " is empty"});
   }
   auto rest = messages.begin();
   std::string text = turns.at("begin").text();
@@ -326,14 +327,15 @@ std::string render_turns(const Json& turns, const std::vector<Message>& messages
   for (auto at = rest; at != messages.end(); ++at) {
     const bool is_users = (at - rest) % 2 == 0;
     if (at->role != (is_users ? "user" : "assistant")) {
-      refuse_messages("message " + std::to_string(at - messages.begin()) + " has the role " + at->role +
-             ", expected " + (is_users ? "user" : "assistant") +
-             ": a system's may come first, then a user's and an answer in turns");
+      refuse_argument({"message ", at - messages.begin(), " has the role ", at->role, ", expected ",
+                       (is_users ? "user" : "assistant"),
+                       ": a system's may come first, then a user's and an answer in turns"});
     }
     if (at != rest) text += turns.at(is_users ? "to_user" : "to_answer").text();
     text += content_of(turns, *at);
   }
-  if (count % 2 == 0) refuse_messages("the last message is not the user's, so that there is nothing to answer");
+  if (count % 2 == 0)
+    refuse_argument({"the last message is not the user's, so that there is nothing to answer"});
   return with_dates(text + turns.at("end").text());
 }
 
