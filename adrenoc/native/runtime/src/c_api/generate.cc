@@ -94,14 +94,17 @@ adrenoc_status adrenoc_stop(adrenoc_model* model) {
 }
 
 adrenoc_status adrenoc_rewind(adrenoc_model* model, uint64_t tokens) {
-  return with_model(model, [&](auto& own) { own.rewind(tokens); });
+  return with_model(model, [&](auto& own) {
+    own.with_session([&](Session& session) { session.rewind(tokens); });
+  });
 }
 
 adrenoc_status adrenoc_context(adrenoc_model* model, uint64_t* tokens, uint64_t* rows) {
   return with_model(model, [&](auto& own) {
-    const auto context = own.context();
-    if (tokens != nullptr) *tokens = context.tokens;
-    if (rows != nullptr) *rows = context.rows;
+    own.with_session([&](const Session& session) {
+      if (tokens != nullptr) *tokens = session.tokens();
+      if (rows != nullptr) *rows = session.rows();
+    });
   });
 }
 
@@ -110,10 +113,10 @@ adrenoc_status adrenoc_save_context(adrenoc_model* model, void* data, size_t byt
   return with_model(model, [&](auto& own) {
     require(needed, "needed");
     if (data == nullptr) {
-      *needed = own.saved_bytes();
+      *needed = own.with_session([](const Session& session) { return session.saved_bytes(); });
       return;
     }
-    const std::string saved = own.save_context();
+    const std::string saved = own.with_session([](Session& session) { return session.save(); });
     *needed = saved.size();
     if (bytes < saved.size()) {
       refuse_argument({"the context takes ", saved.size(), " bytes, there is room for ", bytes});
@@ -125,7 +128,8 @@ adrenoc_status adrenoc_save_context(adrenoc_model* model, void* data, size_t byt
 adrenoc_status adrenoc_restore_context(adrenoc_model* model, const void* data, size_t bytes) {
   return with_model(model, [&](auto& own) {
     require(data, "data");
-    own.restore_context(std::string(static_cast<const char*>(data), bytes));
+    const std::string saved(static_cast<const char*>(data), bytes);
+    own.with_session([&](Session& session) { session.restore(saved); });
   });
 }
 

@@ -22,8 +22,8 @@ class CpuModel {
            const std::map<std::string, StoredTensor>& params);
   ~CpuModel();
 
-  // Computes on numbers as the model file has them; an output may be null.  One call at a time.  False
-  // where it was cancelled: the outputs hold anything then.
+  // Computes on numbers as the model file has them; an output may be null.  One call at a time.
+  // False where it was cancelled: the outputs hold anything then.
   [[nodiscard]] bool compute(const std::vector<const void*>& inputs,
                              const std::vector<void*>& outputs,
                              const opencl::Cancelling& cancelling);

@@ -142,15 +142,11 @@ class Model final : public Resident {
                    const opencl::Ending& ending);
   // Ends a generate() that goes on in another thread.
   void stop_generating() { stops_ = true; }
-  void rewind(uint64_t tokens);
-  struct Context {
-    uint64_t tokens;
-    uint64_t rows;
-  };
-  [[nodiscard]] Context context();
-  [[nodiscard]] size_t saved_bytes();
-  [[nodiscard]] std::string save_context();
-  void restore_context(const std::string& saved);
+  // What `work` does with the context.
+  template <typename Work>
+  auto with_session(Work work) {
+    return at_work([&] { return work(session()); });
+  }
 
  private:
   using Tensor = tvm::runtime::Tensor;
@@ -222,8 +218,6 @@ class Model final : public Resident {
   [[nodiscard]] Pace run_in_a_row(uint32_t runs);
   [[nodiscard]] Verdict prove();
   [[nodiscard]] std::string prove_bucket(const Trial& trial, uint32_t* runs);
-  [[nodiscard]] VerdictStore verdicts() const;
-  [[nodiscard]] std::string shown_device() const;
   [[nodiscard]] const char* run_profiled();
   void load_on_device(const LoadOptions& options);
   void load_edition(const LoadOptions& options);

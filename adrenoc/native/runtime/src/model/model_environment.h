@@ -1,4 +1,5 @@
-/* An int8 model as code for an application processor: what it is given, and what it says of itself. */
+/* An int8 model as code for an application processor: what it is given, and what it says of itself.
+ */
 #ifndef MODEL_ENVIRONMENT_H
 #define MODEL_ENVIRONMENT_H
 #include <stdint.h>
@@ -13,9 +14,9 @@
 typedef struct model_environment {
   uint32_t features;
   int32_t threads;
-  void *pool;
-  void (*each)(void *pool, int32_t parts, void (*task)(const void *argument, int32_t part),
-               const void *argument);
+  void* pool;
+  void (*each)(void* pool, int32_t parts, void (*task)(const void* argument, int32_t part),
+               const void* argument);
 } model_environment;
 
 enum { MODEL_FACTS_VERSION = 2 };
@@ -33,7 +34,7 @@ typedef struct model_border {
 
 /* A constant of the bundle that a library takes weights of. */
 typedef struct model_param {
-  const char *name;
+  const char* name;
   int64_t bytes;
 } model_param;
 
@@ -43,11 +44,11 @@ typedef struct model_param {
 typedef struct model_facts {
   int32_t version, inputs, outputs, params;
   int64_t arena_bytes;
-  const model_border *borders;
-  void (*compute)(const void *const *inputs, void *const *outputs, void *arena,
-                  const model_environment *environment);
-  const model_param *lenders;
-  void (*borrow)(const void *const *params);
+  const model_border* borders;
+  void (*compute)(const void* const* inputs, void* const* outputs, void* arena,
+                  const model_environment* environment);
+  const model_param* lenders;
+  void (*borrow)(const void* const* params);
 } model_facts;
 
 #endif

@@ -1,5 +1,13 @@
 // Does the device compute what the bundle's proof says?  Verdicts are kept by device and driver.
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/failure.h"
+#include "base/machine.h"
+#include "base/sha256.h"
 #include "base/stopwatch.h"
+#include "files/file.h"
 #include "model/model.h"
 
 namespace adrenoc_runtime {
@@ -13,25 +21,73 @@ constexpr double kEnoughMs = 250;
 // So often a proof may end without a verdict, as when somebody closes the app.
 constexpr int kMostBegun = 2;
 
+constexpr char kBegun = 'b';
+constexpr char kEnded = 'e';
+
 using Bytes = std::vector<std::vector<char>>;
 
-}  // namespace
+// One verdict: one file for each device and bundle, so that a new driver's takes the place of the
+// old.  What is damaged, of another driver or of another runtime counts as not there.
+class VerdictFile {
+ public:
+  // `device`: platform, name and OpenCL version; how launches reach it.  An empty folder keeps
+  // nothing.
+  VerdictFile(std::string folder, const std::string& device, std::string driver,
+              const std::string& bundle)
+      : folder_(std::move(folder)),
+        name_(sha256_hex("adrenoc-verdict-1\n" + device + "\n" + bundle) + ".verdict"),
+        driver_(std::move(driver)) {}
 
-VerdictStore Model::verdicts() const {
-  if (device_.device_type != kDLOpenCL) {
-    return {cache_folder_, {device_name_, "", bundle_->digest()}};
+  // What was wrong, "" if nothing was; none where there is no verdict yet.
+  [[nodiscard]] std::optional<std::string> find() const { return read(kEnded); }
+  // Notes that a proof begins: one that hangs, or ends the process, leaves no verdict.  Returns how
+  // many began before and did not end.
+  int begin() const {
+    const int before = std::atoi(read(kBegun).value_or("0").c_str());
+    write(kBegun, std::to_string(before + 1));
+    return before;
   }
-  const opencl::DeviceInfo& info = opencl::device_at(device_.device_id).info();
-  const std::string launching =
-      (no_record_ ? "\nno record" : "") + (edition_.empty() ? "" : "\n" + edition_);
-  return {cache_folder_, {info.key() + launching, info.driver, bundle_->digest()}};
-}
+  void keep(const std::string& wrong) const { write(kEnded, wrong); }
+  // The proof ended without a verdict.
+  void forget() const {
+    if (!folder_.empty()) unlink(path().c_str());
+  }
 
-std::string Model::shown_device() const {
-  if (device_.device_type != kDLOpenCL) return "the CPU";
-  const opencl::DeviceInfo& info = opencl::device_at(device_.device_id).info();
-  return info.name + " (driver " + info.driver + ")";
-}
+ private:
+  [[nodiscard]] std::string path() const { return folder_ + "/" + name_; }
+  // Of what a verdict depends on and of what it says.
+  [[nodiscard]] std::string digest(const std::string& said) const {
+    return sha256_hex(name_ + "\n" + driver_ + "\n" + stamp() + "\n" + said);
+  }
+  // A file holds that digest, and behind it a letter for the kind and the text.
+  [[nodiscard]] std::optional<std::string> read(char kind) const {
+    if (folder_.empty() || !why_not_private(folder_).empty()) return std::nullopt;
+    try {
+      const Descriptor file = open_private_file(path());
+      const MappedFile mapped(file.get(), path());
+      const std::string content(mapped.content());
+      const size_t digest_end = content.find('\n');
+      if (digest_end == content.npos || digest_end + 1 == content.size()) return std::nullopt;
+      const std::string said = content.substr(digest_end + 1);
+      if (content.substr(0, digest_end) != digest(said) || said[0] != kind) return std::nullopt;
+      return said.substr(1);
+    } catch (const Failure&) {
+      return std::nullopt;  // not there, not readable, or not to be trusted: all mean to try
+    }
+  }
+  void write(char kind, const std::string& text) const {
+    // Where nothing can be kept, each start proves anew, which is right and takes longer.
+    if (folder_.empty() || !make_private_folder(folder_).empty()) return;
+    const std::string said = kind + text;
+    (void)write_private_file(path(), digest(said) + "\n" + said);
+  }
+
+  std::string folder_;
+  std::string name_;
+  std::string driver_;
+};
+
+}  // namespace
 
 Model::Verdict Model::prove() {
   if (bundle_->proof().empty()) {
@@ -39,7 +95,17 @@ Model::Verdict Model::prove() {
                   "the bundle carries no proof: adrenoc prove BUNDLE MODEL puts one into it");
   }
   const Stopwatch watch;
-  const VerdictStore store = verdicts();
+  std::string device = device_name_;
+  std::string shown = "the CPU";
+  std::string driver;
+  if (device_.device_type == kDLOpenCL) {
+    const opencl::DeviceInfo& info = opencl::device_at(device_.device_id).info();
+    device = info.key() + (no_record_ ? "\nno record" : "");
+    if (!edition_.empty()) device += "\n" + edition_;
+    shown = info.name + " (driver " + info.driver + ")";
+    driver = info.driver;
+  }
+  const VerdictFile store(cache_folder_, device, driver, bundle_->digest());
   Verdict verdict;
   if (std::optional<std::string> kept = store.find()) {
     verdict.wrong = std::move(*kept);
@@ -50,7 +116,7 @@ Model::Verdict Model::prove() {
   const std::vector<Trial> trials = read_proof(bundle_->proof(), buckets());
   if (store.begin() >= kMostBegun) {
     throw Failure(ADRENOC_DEVICE_FAILED,
-                  {"on ", shown_device(), " the proof has begun ", kMostBegun,
+                  {"on ", shown, " the proof has begun ", kMostBegun,
                    " times and never ended: the driver hung, or ended the process"});
   }
   try {
@@ -65,7 +131,7 @@ Model::Verdict Model::prove() {
     store.forget();
     throw;
   }
-  if (!verdict.wrong.empty()) verdict.wrong = "on " + shown_device() + " " + verdict.wrong;
+  if (!verdict.wrong.empty()) verdict.wrong = "on " + shown + " " + verdict.wrong;
   store.keep(verdict.wrong);
   verdict.ms = watch.ms();
   return verdict;

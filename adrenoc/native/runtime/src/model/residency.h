@@ -1,5 +1,5 @@
-// What holds over all models of the process: which of them have memory of devices and who gives some
-// back, and whether they may compute.
+// What holds over all models of the process: which of them have memory of devices and who gives
+// some back, and whether they may compute.
 #pragma once
 
 #include <algorithm>

@@ -328,24 +328,4 @@ void Model::answer(const Answer& asked, const OnText& on_text) {
   });
 }
 
-void Model::rewind(uint64_t tokens) {
-  at_work([&] { session().rewind(tokens); });
-}
-
-Model::Context Model::context() {
-  return at_work([&] { return Context{session().tokens(), session().rows()}; });
-}
-
-size_t Model::saved_bytes() {
-  return at_work([&] { return session().saved_bytes(); });
-}
-
-std::string Model::save_context() {
-  return at_work([&] { return session().save(); });
-}
-
-void Model::restore_context(const std::string& saved) {
-  at_work([&] { session().restore(saved); });
-}
-
 }  // namespace adrenoc_runtime

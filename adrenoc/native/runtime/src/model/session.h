@@ -17,7 +17,7 @@
 namespace adrenoc_runtime {
 
 struct Generation {
-  uint32_t most = 0;  // tokens; 0 for as many as there is room for
+  uint32_t most = 0;                         // tokens; 0 for as many as there is room for
   std::optional<std::vector<int64_t>> ends;  // nothing: those of the bundle
   opencl::Sampling sampling;
 };
@@ -38,14 +38,15 @@ class Session {
   [[nodiscard]] static bool writes(const std::string& name);
   // Throws Failure (context full) where that ends it; all tokens were told then.
   void generate(const std::vector<int64_t>& prompt, const Generation& how, const OnToken& on_token);
-  // Writes what the next token is picked of, after the first `past` tokens and these, and keeps no more.
-  // Throws Failure (bad argument) where there are fewer than `past`, or `bytes` are not the logits'.
+  // Writes what the next token is picked of, after the first `past` tokens and these, and keeps no
+  // more. Throws Failure (bad argument) where there are fewer than `past`, or `bytes` are not the
+  // logits'.
   void give_logits(uint64_t past, const std::vector<int64_t>& tokens, void* logits, size_t bytes);
   // Tokens of prompts, and made; forgets all but the first so many.
   [[nodiscard]] uint64_t tokens() const;
   void rewind(uint64_t tokens);
-  // How many tokens a prompt and the caches begin with, but for its last: that is taken in by the step
-  // which makes the next.
+  // How many tokens a prompt and the caches begin with, but for its last: that is taken in by the
+  // step which makes the next.
   [[nodiscard]] uint64_t shared(const std::vector<int64_t>& prompt) const;
   // After one of these no more are made, where nobody says otherwise.
   [[nodiscard]] const std::vector<int64_t>& ends() const { return ends_; }
@@ -59,7 +60,8 @@ class Session {
  private:
   void add_entry(const Manifest& manifest, const Program& program,
                  const std::vector<tvm::runtime::Tensor>& inputs);
-  // Takes in all but the last token, which it gives.  Throws Failure where there is none, or no room.
+  // Takes in all but the last token, which it gives.  Throws Failure where there is none, or no
+  // room.
   [[nodiscard]] int64_t take_in(const std::vector<int64_t>& prompt);
 
   std::vector<int64_t> ends_;

@@ -1,20 +1,14 @@
 #include "proof/proof.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include "base/failure.h"
 #include "base/half.h"
 #include "base/json.h"
-#include "base/machine.h"
-#include "base/sha256.h"
 #include "base/utf8.h"
-#include "files/file.h"
 
 namespace adrenoc_runtime {
 
@@ -162,10 +156,6 @@ std::string place_of(const TensorSpec& spec, uint64_t element) {
   return "element [" + text + "]";
 }
 
-constexpr const char* kVerdictMagic = "adrenoc-verdict-1";
-constexpr char kBegun = 'b';
-constexpr char kEnded = 'e';
-
 }  // namespace
 
 std::vector<Trial> read_proof(std::string_view text, const std::vector<Bucket>& buckets) {
@@ -224,59 +214,6 @@ std::string find_unsteady(const TensorSpec& spec, const std::vector<char>& befor
   return place_of(spec, element) + " is " + to_text(dtype.number_at(element, after.data())) +
          " in a later run, and was " + to_text(dtype.number_at(element, before.data())) +
          " in the first";
-}
-
-std::string VerdictKey::file_name() const {
-  return sha256_hex(std::string(kVerdictMagic) + "\n" + device + "\n" + bundle) + ".verdict";
-}
-
-VerdictStore::VerdictStore(std::string folder, VerdictKey key)
-    : folder_(std::move(folder)), key_(std::move(key)) {}
-
-std::optional<std::string> VerdictStore::find() const { return read(kEnded); }
-
-int VerdictStore::begin() const {
-  const int before = std::atoi(read(kBegun).value_or("0").c_str());
-  write(kBegun, std::to_string(before + 1));
-  return before;
-}
-
-void VerdictStore::keep(const std::string& wrong) const { write(kEnded, wrong); }
-
-void VerdictStore::forget() const {
-  if (!folder_.empty()) unlink(path().c_str());
-}
-
-std::string VerdictStore::path() const { return folder_ + "/" + key_.file_name(); }
-
-// Of what a verdict depends on and of what it says.
-std::string VerdictStore::digest(const std::string& said) const {
-  return sha256_hex(key_.file_name() + "\n" + key_.driver + "\n" + stamp() + "\n" + said);
-}
-
-// A file holds that digest, and behind it a letter for the kind and the text.
-std::optional<std::string> VerdictStore::read(char kind) const {
-  if (folder_.empty() || !why_not_private(folder_).empty()) return std::nullopt;
-  try {
-    const Descriptor file = open_private_file(path());
-    const MappedFile mapped(file.get(), path());
-    const std::string content(mapped.content());
-    const size_t digest_end = content.find('\n');
-    if (digest_end == content.npos || digest_end + 1 == content.size()) return std::nullopt;
-    const std::string said = content.substr(digest_end + 1);
-    if (content.substr(0, digest_end) != digest(said)) return std::nullopt;
-    if (said[0] != kind) return std::nullopt;
-    return said.substr(1);
-  } catch (const Failure&) {
-    return std::nullopt;  // not there, not readable, or not to be trusted: all mean to try
-  }
-}
-
-void VerdictStore::write(char kind, const std::string& text) const {
-  // Where nothing can be kept, each start proves anew, which is right and takes longer.
-  if (folder_.empty() || !make_private_folder(folder_).empty()) return;
-  const std::string said = kind + text;
-  (void)write_private_file(path(), digest(said) + "\n" + said);
 }
 
 }  // namespace adrenoc_runtime
