@@ -68,10 +68,12 @@ std::string missing_of(const Json& tensors, const std::set<std::string>& names) 
   return "";
 }
 
-std::string compare(const Json& manifest, const std::string& model, const std::vector<Node>& nodes) {
+std::string compare(const Json& manifest, const std::string& model,
+                    const std::vector<Node>& nodes) {
   const Json& compiled = manifest.at("model");
   if (compiled.object().count(kDigest) == 0) {
-    return "it was compiled from several files, which its manifest has no SHA-256 of: open the model "
+    return "it was compiled from several files, which its manifest has no SHA-256 of: open the "
+           "model "
            "that adrenoc compile --onnxruntime writes";
   }
   char digest[kDigestLetters];
@@ -104,17 +106,15 @@ Node read_node(const OrtNode* handle) {
   node.domain = text;
   check(api().Node_GetOperatorType(handle, &text));
   node.op = text;
-  node.inputs = names_of(
-      list<OrtValueInfo>(handle, api().Node_GetNumInputs, api().Node_GetInputs));
-  node.outputs = names_of(
-      list<OrtValueInfo>(handle, api().Node_GetNumOutputs, api().Node_GetOutputs));
+  node.inputs = names_of(list<OrtValueInfo>(handle, api().Node_GetNumInputs, api().Node_GetInputs));
+  node.outputs =
+      names_of(list<OrtValueInfo>(handle, api().Node_GetNumOutputs, api().Node_GetOutputs));
   return node;
 }
 
 std::vector<Node> read_nodes(const OrtGraph* graph) {
   std::vector<Node> nodes;
-  for (const OrtNode* node :
-       list<OrtNode>(graph, api().Graph_GetNumNodes, api().Graph_GetNodes)) {
+  for (const OrtNode* node : list<OrtNode>(graph, api().Graph_GetNumNodes, api().Graph_GetNodes)) {
     nodes.push_back(read_node(node));
   }
   return nodes;

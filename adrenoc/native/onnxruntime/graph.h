@@ -34,8 +34,8 @@ struct Node {
 // The inputs that a bundle keeps from run to run.  Throws Refusal where it cannot be read.
 [[nodiscard]] std::set<std::string> states_of(const std::string& bundle);
 
-// Why a bundle does not compute these nodes, which are all of the model in a file; "" where it does:
-// it was compiled from that very file, and the nodes read and make all of its tensors.
+// Why a bundle does not compute these nodes, which are all of the model in a file; "" where it
+// does: it was compiled from that very file, and the nodes read and make all of its tensors.
 [[nodiscard]] std::string why_not(const std::string& bundle, const std::string& model,
                                   const std::vector<Node>& nodes);
 

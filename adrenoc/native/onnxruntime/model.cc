@@ -14,16 +14,11 @@ namespace {
 
 OrtErrorCode code_of(adrenoc_status status) {
   switch (status) {
-    case ADRENOC_BAD_ARGUMENT:
-      return ORT_INVALID_ARGUMENT;
-    case ADRENOC_NOT_FOUND:
-      return ORT_NO_SUCHFILE;
-    case ADRENOC_BAD_BUNDLE:
-      return ORT_NO_MODEL;
-    case ADRENOC_UNSUPPORTED:
-      return ORT_NOT_IMPLEMENTED;
-    default:
-      return ORT_RUNTIME_EXCEPTION;
+    case ADRENOC_BAD_ARGUMENT: return ORT_INVALID_ARGUMENT;
+    case ADRENOC_NOT_FOUND: return ORT_NO_SUCHFILE;
+    case ADRENOC_BAD_BUNDLE: return ORT_NO_MODEL;
+    case ADRENOC_UNSUPPORTED: return ORT_NOT_IMPLEMENTED;
+    default: return ORT_RUNTIME_EXCEPTION;
   }
 }
 

@@ -27,8 +27,8 @@ OrtStatus* open_api(const OrtApiBase& base) {
   const uint32_t found = version_in(base.GetVersionString());
   if (found < kOldestVersion) {
     take(base.GetApi(1), 0, &the_api.CreateStatus);
-    const std::string said = std::string("adrenoc needs onnxruntime 1.23 or newer, this is ") +
-                             base.GetVersionString();
+    const std::string said =
+        std::string("adrenoc needs onnxruntime 1.23 or newer, this is ") + base.GetVersionString();
     return the_api.CreateStatus(ORT_NOT_IMPLEMENTED, said.c_str());
   }
   the_api.version = std::min(found, kNewestVersion);

@@ -2,7 +2,8 @@
 // without onnxruntime and runs with every one from 1.23 on.
 //
 // Tables of functions only grow at their ends: a function is its place in its table
-// (ort_functions.def), and a table that we hand over is as long as that of the version that it names.
+// (ort_functions.def), and a table that we hand over is as long as that of the version that it
+// names.
 #pragma once
 
 #include <cstddef>

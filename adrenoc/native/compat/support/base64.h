@@ -1,5 +1,5 @@
-// Base64 by the names that TVM's runtime sources expect: tensors in graphs of objects that are written
-// as JSON, which compilers do and nothing here.  So whatever is read or written is refused.
+// Base64 by the names that TVM's runtime sources expect: tensors in graphs of objects that are
+// written as JSON, which compilers do and nothing here.  So whatever is read or written is refused.
 // The TVM wheel ships sources that include this file but not the file itself.
 #pragma once
 

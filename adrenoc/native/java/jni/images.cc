@@ -37,13 +37,13 @@ struct Wanted {
   bool crops;         // the middle of the wanted proportions; else all, stretched
   bool is_planar;     // channels one behind the other; else beside each other
   bool is_bgr;
-  Type type;        // kFloat: (value / 255 - mean) / deviation; kUnsigned: value; kSigned: value - 128
-  float mean[3];    // of red, green, blue
+  Type type;  // kFloat: (value / 255 - mean) / deviation; kUnsigned: value; kSigned: value - 128
+  float mean[3];  // of red, green, blue
   float deviation[3];
 };
 
-// `output` has room for 3 * width * height elements.  Each pixel is the mean of those that it covers,
-// weighted by a triangle: what is made smaller does not flicker.
+// `output` has room for 3 * width * height elements.  Each pixel is the mean of those that it
+// covers, weighted by a triangle: what is made smaller does not flicker.
 void write_pixels(const Picture& picture, const Wanted& wanted, void* output);
 
 constexpr int kChannels = 3;
@@ -253,8 +253,8 @@ ADRENOC_NATIVE(void, writePixels)
     const size_t reach = reach_of(picture, i);
     if (reach > static_cast<size_t>(sizes[i])) {
       throw_status(env, ADRENOC_BAD_ARGUMENT,
-                                "plane " + std::to_string(i) + " has " + std::to_string(sizes[i]) +
-                                    " bytes, expected " + std::to_string(reach));
+                   "plane " + std::to_string(i) + " has " + std::to_string(sizes[i]) +
+                       " bytes, expected " + std::to_string(reach));
       return;
     }
   }

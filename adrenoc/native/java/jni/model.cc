@@ -48,8 +48,7 @@ class Options {
 };
 
 bool has_options(JNIEnv* env, jobjectArray texts, jintArray numbers) {
-  return require(env, texts, "the options") &&
-         require(env, numbers, "the options");
+  return require(env, texts, "the options") && require(env, numbers, "the options");
 }
 
 jlong finish(JNIEnv* env, adrenoc_status status, adrenoc_model* model) {
@@ -154,20 +153,14 @@ ADRENOC_NATIVE(void, freeCancellation)(JNIEnv*, jclass, jlong handle) {
   adrenoc_cancellation_free(cancellation_of(handle));
 }
 
-ADRENOC_NATIVE(void, free)(JNIEnv*, jclass, jlong model) {
-  adrenoc_free(model_of(model));
-}
+ADRENOC_NATIVE(void, free)(JNIEnv*, jclass, jlong model) { adrenoc_free(model_of(model)); }
 
 ADRENOC_NATIVE(jbyteArray, text)(JNIEnv* env, jclass, jlong model, jint what) {
   switch (what) {
-    case kName:
-      return to_bytes(env, adrenoc_model_name(model_of(model)));
-    case kDevice:
-      return to_bytes(env, adrenoc_device_name(model_of(model)));
-    case kNotes:
-      return to_bytes(env, adrenoc_notes(model_of(model)));
-    default:
-      return to_bytes(env, adrenoc_runtime_version());
+    case kName: return to_bytes(env, adrenoc_model_name(model_of(model)));
+    case kDevice: return to_bytes(env, adrenoc_device_name(model_of(model)));
+    case kNotes: return to_bytes(env, adrenoc_notes(model_of(model)));
+    default: return to_bytes(env, adrenoc_runtime_version());
   }
 }
 
@@ -254,7 +247,7 @@ ADRENOC_NATIVE(void, bindHardware)
   AHardwareBuffer* found = hardware_buffer_of(env, buffer);
   if (found == nullptr) {
     throw_status(env, ADRENOC_UNSUPPORTED,
-                              "there are no hardware buffers here, expected Android 8 or newer");
+                 "there are no hardware buffers here, expected Android 8 or newer");
     return;
   }
   const auto place = static_cast<size_t>(index);

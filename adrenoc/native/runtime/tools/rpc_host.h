@@ -1,5 +1,5 @@
-// The server as a process: signals that end it, and folders of its sessions, which go with them; also
-// what servers that were killed left behind.
+// The server as a process: signals that end it, and folders of its sessions, which go with them;
+// also what servers that were killed left behind.
 #pragma once
 
 #include <dirent.h>
@@ -31,7 +31,7 @@ class Endings {
     read_end_ = ends[0];
     write_end_ = ends[1];
     for (const int number : kSignals) {
-      struct sigaction action {};
+      struct sigaction action{};
       sigaction(number, nullptr, &action);
       if (action.sa_handler == SIG_IGN) continue;  // nohup: it is to live on
       action.sa_handler = note;
@@ -53,7 +53,7 @@ class Endings {
   // For the process of a session: signals end it again as they do any other.
   static void forget() {
     for (const int number : kSignals) {
-      struct sigaction action {};
+      struct sigaction action{};
       sigaction(number, nullptr, &action);
       if (action.sa_handler == note) signal(number, SIG_DFL);
     }
@@ -75,8 +75,8 @@ class Endings {
   static inline int write_end_ = -1;
 };
 
-// The folder of a session.  Is locked for as long as this process or one that it forked has it open,
-// so that other servers know it from one that nobody uses any more.
+// The folder of a session.  Is locked for as long as this process or one that it forked has it
+// open, so that other servers know it from one that nobody uses any more.
 class SessionFolder {
  public:
   // Makes one in `parent`.  Throws std::runtime_error.
@@ -87,7 +87,7 @@ class SessionFolder {
         throw std::runtime_error("cannot make a folder in " + parent + ": " + std::strerror(errno));
       }
       lock_ = open_folder(path_);
-      struct stat facts {};
+      struct stat facts{};
       // A server that starts may have taken it for a left one before it was locked.
       if (lock_ >= 0 && flock(lock_, LOCK_EX) == 0 && stat(path_.c_str(), &facts) == 0) return;
       if (lock_ >= 0) close(lock_);

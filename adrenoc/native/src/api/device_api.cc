@@ -45,37 +45,24 @@ Descriptor* new_descriptor(tvm::Device device, const StorageSpec& spec,
 ffi::Any attribute_of(const DeviceInfo& info, tvm::runtime::DeviceAttrKind kind) {
   const auto number = [](auto value) { return static_cast<int64_t>(value); };
   switch (kind) {
-    case tvm::runtime::kMaxThreadsPerBlock:
-      return number(info.max_work_group_size);
-    case tvm::runtime::kWarpSize:
-      return 1;  // OpenCL promises no lockstep between work-items
-    case tvm::runtime::kMaxSharedMemoryPerBlock:
-      return number(info.local_memory_bytes);
-    case tvm::runtime::kComputeVersion:
-      return ffi::String(info.version_number());
-    case tvm::runtime::kDeviceName:
-      return ffi::String(info.name);
-    case tvm::runtime::kMaxClockRate:
-      return number(info.clock_mhz) * 1000;  // in kHz
-    case tvm::runtime::kMultiProcessorCount:
-      return number(info.compute_units);
+    case tvm::runtime::kMaxThreadsPerBlock: return number(info.max_work_group_size);
+    case tvm::runtime::kWarpSize: return 1;  // OpenCL promises no lockstep between work-items
+    case tvm::runtime::kMaxSharedMemoryPerBlock: return number(info.local_memory_bytes);
+    case tvm::runtime::kComputeVersion: return ffi::String(info.version_number());
+    case tvm::runtime::kDeviceName: return ffi::String(info.name);
+    case tvm::runtime::kMaxClockRate: return number(info.clock_mhz) * 1000;  // in kHz
+    case tvm::runtime::kMultiProcessorCount: return number(info.compute_units);
     case tvm::runtime::kMaxThreadDimensions: {
       const auto& sizes = info.max_work_item_sizes;
       const int64_t extents[] = {number(sizes[0]), number(sizes[1]), number(sizes[2])};
       return ffi::String(shape_text(extents, 3));
     }
-    case tvm::runtime::kApiVersion:
-      return number(info.c_version);
-    case tvm::runtime::kDriverVersion:
-      return ffi::String(info.driver);
-    case tvm::runtime::kL2CacheSizeBytes:
-      return number(info.global_cache_bytes);
-    case tvm::runtime::kTotalGlobalMemory:
-      return number(info.global_memory_bytes);
-    case tvm::runtime::kImagePitchAlignment:
-      return number(info.image_pitch_alignment);
-    default:
-      return nullptr;
+    case tvm::runtime::kApiVersion: return number(info.c_version);
+    case tvm::runtime::kDriverVersion: return ffi::String(info.driver);
+    case tvm::runtime::kL2CacheSizeBytes: return number(info.global_cache_bytes);
+    case tvm::runtime::kTotalGlobalMemory: return number(info.global_memory_bytes);
+    case tvm::runtime::kImagePitchAlignment: return number(info.image_pitch_alignment);
+    default: return nullptr;
   }
 }
 

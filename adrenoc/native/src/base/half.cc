@@ -49,7 +49,8 @@ Half nearest_half(double value) {
   if (size >= kBeyond) return {static_cast<uint16_t>(sign | infinite)};
   if (size < kLeastNormal) {
     // A double whose last bit is a quantum rounds as is wanted; its mantissa then counts them.
-    const double counted = size + kQuantum * static_cast<double>(uint64_t{1} << kDoubleMantissaBits);
+    const double counted =
+        size + kQuantum * static_cast<double>(uint64_t{1} << kDoubleMantissaBits);
     return {static_cast<uint16_t>(sign | (bits_of(counted) & 0x7ff))};
   }
   constexpr uint64_t kBiases = static_cast<uint64_t>(kDoubleBias - kBias) << kDoubleMantissaBits;

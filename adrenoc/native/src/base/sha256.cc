@@ -6,8 +6,8 @@ namespace adrenoc_runtime {
 namespace {
 
 // The first 32 bits of the fractional parts of the square roots of the first 8 primes.
-constexpr Sha256State kStart = {
-    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+constexpr Sha256State kStart = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
 constexpr size_t kBlockBytes = kSha256BlockBytes;
 
 uint32_t rotated(uint32_t value, int bits) { return value >> bits | value << (32 - bits); }

@@ -35,8 +35,8 @@ size_t build_threads(size_t count) {
   const size_t cores = std::max(1U, std::thread::hardware_concurrency());
   size_t threads = std::min({std::max<size_t>(count, 1), cores, kMaxThreads});
   if (const unsigned long long bytes = available_bytes(); bytes != 0) {
-    threads = static_cast<size_t>(
-        std::clamp<unsigned long long>(bytes / kBytesOfOneBuild, 1, threads));
+    threads =
+        static_cast<size_t>(std::clamp<unsigned long long>(bytes / kBytesOfOneBuild, 1, threads));
   }
   return threads;
 }

@@ -88,8 +88,7 @@ class FunctionNamed {
 };
 
 // Throws where the name is taken and may not be overridden.
-void publish_function(const char* name, const tvm::ffi::Function& function,
-                      bool override = false);
+void publish_function(const char* name, const tvm::ffi::Function& function, bool override = false);
 
 // Registers the function `name` for all of the process.
 template <typename F>

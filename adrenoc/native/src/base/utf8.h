@@ -8,9 +8,9 @@
 
 namespace adrenoc_runtime {
 
-// Of the code point that begins at `at`: its number, and its bytes.  Where no whole one begins there,
-// `is_whole` is false and `bytes` is what one mark stands for, as Unicode recommends (3.9, "maximal
-// subparts").
+// Of the code point that begins at `at`: its number, and its bytes.  Where no whole one begins
+// there, `is_whole` is false and `bytes` is what one mark stands for, as Unicode recommends (3.9,
+// "maximal subparts").
 struct CodePoint {
   uint32_t number;
   size_t bytes;

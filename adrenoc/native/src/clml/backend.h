@@ -1,6 +1,6 @@
 // What the runtime asks of an OpenCL ML library, in terms of our own: tensors, operators, memory,
-// tuning, commands; and which library a device runs, if any.  That of a phone and the emulator of the
-// tests are two implementations.
+// tuning, commands; and which library a device runs, if any.  That of a phone and the emulator of
+// the tests are two implementations.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 namespace adrenoc_runtime::clml {
 
 using opencl::cl_command_queue;
-using opencl::cl_int;
 using opencl::cl_event;
+using opencl::cl_int;
 using opencl::cl_mem;
 
 // kPacked holds eight weights of four bits: TVM writes such graphs, and nothing here runs them.
@@ -40,9 +40,7 @@ struct TensorSpec {
   std::array<uint32_t, 4> dims = {1, 1, 1, 1};  // n, c, h, w, whatever the layout
   Usage usage = Usage::kData;
 
-  [[nodiscard]] size_t elements() const {
-    return size_t{dims[0]} * dims[1] * dims[2] * dims[3];
-  }
+  [[nodiscard]] size_t elements() const { return size_t{dims[0]} * dims[1] * dims[2] * dims[3]; }
   [[nodiscard]] size_t element_bytes() const { return dtype == DType::kFloat16 ? 2 : 4; }
 };
 

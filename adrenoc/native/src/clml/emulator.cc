@@ -97,10 +97,8 @@ size_t stored_elements(const TensorSpec& spec) {
 size_t place_of(const TensorSpec& spec, uint32_t n, uint32_t c, size_t pixel) {
   const size_t pixels = size_t{spec.dims[2]} * spec.dims[3];
   switch (spec.layout) {
-    case Layout::kNchw:
-      return (size_t{n} * spec.dims[1] + c) * pixels + pixel;
-    case Layout::kNhwc:
-      return (n * pixels + pixel) * spec.dims[1] + c;
+    case Layout::kNchw: return (size_t{n} * spec.dims[1] + c) * pixels + pixel;
+    case Layout::kNhwc: return (n * pixels + pixel) * spec.dims[1] + c;
     default:
       return kBlock + ((size_t{n} * blocks_of(spec) + c / kBlock) * pixels + pixel) * kBlock +
              c % kBlock;

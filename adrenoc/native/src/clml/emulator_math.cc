@@ -151,18 +151,12 @@ void run_op(const Softmax&, const std::vector<Plain>& in, Plain* out) {
 
 float both(Binary::Kind kind, float a, float b) {
   switch (kind) {
-    case Binary::Kind::kAdd:
-      return a + b;
-    case Binary::Kind::kSubtract:
-      return a - b;
-    case Binary::Kind::kMultiply:
-      return a * b;
-    case Binary::Kind::kDivide:
-      return a / b;
-    case Binary::Kind::kMinimum:
-      return std::min(a, b);
-    default:
-      return std::max(a, b);
+    case Binary::Kind::kAdd: return a + b;
+    case Binary::Kind::kSubtract: return a - b;
+    case Binary::Kind::kMultiply: return a * b;
+    case Binary::Kind::kDivide: return a / b;
+    case Binary::Kind::kMinimum: return std::min(a, b);
+    default: return std::max(a, b);
   }
 }
 

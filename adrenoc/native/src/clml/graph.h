@@ -46,9 +46,9 @@ struct GraphNode {
 };
 
 struct Graph {
-  std::vector<GraphNode> nodes;    // in execution order
-  std::vector<size_t> inputs;      // nodes of kind kInput, in order
-  std::vector<size_t> constants;   // nodes of kind kConst, in order
+  std::vector<GraphNode> nodes;   // in execution order
+  std::vector<size_t> inputs;     // nodes of kind kInput, in order
+  std::vector<size_t> constants;  // nodes of kind kConst, in order
   std::vector<size_t> outputs;
 };
 

@@ -253,26 +253,20 @@ Choice real_backend(opencl::Device& device) {
   get(&interface, versions.newest, versions.newest_minor);
   if (interface == nullptr) throw CallError("clGetMLInterfaceQCOM", "no interface");
   switch (versions.newest) {
-    case 1:
-      return make_backend<CLMLInterfaceV1QCOM, 1>(device, interface, versions);
+    case 1: return make_backend<CLMLInterfaceV1QCOM, 1>(device, interface, versions);
 #if CL_QCOM_ML_OPS_H_MAJOR_VERSION >= 2
-    case 2:
-      return make_backend<CLMLInterfaceV2QCOM, 2>(device, interface, versions);
+    case 2: return make_backend<CLMLInterfaceV2QCOM, 2>(device, interface, versions);
 #endif
 #if CL_QCOM_ML_OPS_H_MAJOR_VERSION >= 3
-    case 3:
-      return make_backend<CLMLInterfaceV3QCOM, 3>(device, interface, versions);
+    case 3: return make_backend<CLMLInterfaceV3QCOM, 3>(device, interface, versions);
 #endif
 #if CL_QCOM_ML_OPS_H_MAJOR_VERSION >= 4
-    case 4:
-      return make_backend<CLMLInterfaceV4QCOM, 4>(device, interface, versions);
+    case 4: return make_backend<CLMLInterfaceV4QCOM, 4>(device, interface, versions);
 #endif
 #if CL_QCOM_ML_OPS_H_MAJOR_VERSION >= 5
-    case 5:
-      return make_backend<CLMLInterfaceV5QCOM, 5>(device, interface, versions);
+    case 5: return make_backend<CLMLInterfaceV5QCOM, 5>(device, interface, versions);
 #endif
-    default:
-      return {nullptr, "CLML " + std::to_string(versions.newest) + " is not known here"};
+    default: return {nullptr, "CLML " + std::to_string(versions.newest) + " is not known here"};
   }
 }
 

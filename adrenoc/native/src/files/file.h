@@ -55,8 +55,8 @@ class MappedFile {
   std::string_view content_;
 };
 
-// Makes a folder of a cache for this user alone, unless it is there.  Why nothing of it may be used:
-// it is missing, somebody else's, or anybody may write there; empty where it may.
+// Makes a folder of a cache for this user alone, unless it is there.  Why nothing of it may be
+// used: it is missing, somebody else's, or anybody may write there; empty where it may.
 std::string make_private_folder(const std::string& folder);
 
 // The same of a folder that is not made where it is missing.

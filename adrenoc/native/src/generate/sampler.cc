@@ -27,9 +27,9 @@ kernel void adrenoc_feed(global const PICKED* picked, global TOKEN* ids, global 
 }
 )";
 
-// `how` of those below: 1 / temperature, top_k, top_p in 65536ths, the seed in two words, how far below
-// the largest a logit may be; 1 / repetition_penalty and repetition_penalty, those of presence and of
-// frequency, and how many tokens there were before those that are made.
+// `how` of those below: 1 / temperature, top_k, top_p in 65536ths, the seed in two words, how far
+// below the largest a logit may be; 1 / repetition_penalty and repetition_penalty, those of
+// presence and of frequency, and how many tokens there were before those that are made.
 //
 // Macros before it: LOGIT, HALVES.
 constexpr const char* kLogitText = R"(
@@ -280,18 +280,17 @@ bool is_number(double value) { return std::isfinite(static_cast<float>(value)); 
 }  // namespace
 
 void check_sampling(const Sampling& how, int64_t vocabulary) {
-  expect(how.temperature >= 0 && std::isfinite(how.temperature), "the temperature",
-         how.temperature, "0 or more");
+  expect(how.temperature >= 0 && std::isfinite(how.temperature), "the temperature", how.temperature,
+         "0 or more");
   if (how.top_k < 0 || how.top_k > INT32_MAX) {
     TVM_FFI_THROW(ValueError) << "top-k is " << how.top_k << ", expected 0 or more";
   }
   expect(how.top_p >= 0 && how.top_p <= 1, "top-p", how.top_p, "0 to 1");
   expect(how.min_p >= 0 && how.min_p <= 1, "min-p", how.min_p, "0 to 1");
   const auto factor = static_cast<float>(how.repetition_penalty);
-  expect(factor > 0 && std::isfinite(factor) && std::isfinite(1 / factor),
-         "the repetition penalty", how.repetition_penalty, "more than 0");
-  expect(is_number(how.presence_penalty), "the presence penalty", how.presence_penalty,
-         "a number");
+  expect(factor > 0 && std::isfinite(factor) && std::isfinite(1 / factor), "the repetition penalty",
+         how.repetition_penalty, "more than 0");
+  expect(is_number(how.presence_penalty), "the presence penalty", how.presence_penalty, "a number");
   expect(is_number(how.frequency_penalty), "the frequency penalty", how.frequency_penalty,
          "a number");
   for (const auto& [token, added] : how.bias) {
@@ -307,8 +306,8 @@ Sampler::Sampler(Device& device)
     : device_(device),
       group_(kMostWorkItems),
       settings_(device.memory().allocate(StorageSpec::buffer(64))) {
-  const size_t most = std::min(device.info().max_work_group_size,
-                               device.info().max_work_item_sizes[0]);
+  const size_t most =
+      std::min(device.info().max_work_group_size, device.info().max_work_item_sizes[0]);
   while (group_ > kFewestWorkItems && group_ > most) group_ /= 2;
 }
 
@@ -329,8 +328,8 @@ void Sampler::set(const Sampling& sampling) {
   std::array<uint32_t, kPenalties> how{};
   std::memcpy(how.data(), &inverse, sizeof(inverse));
   how[1] = sampling.is_greedy() ? 0 : static_cast<uint32_t>(sampling.top_k);
-  how[2] = static_cast<uint32_t>(sampling.is_greedy() ? kShares
-                                                      : std::ceil(sampling.top_p * kShares));
+  how[2] =
+      static_cast<uint32_t>(sampling.is_greedy() ? kShares : std::ceil(sampling.top_p * kShares));
   how[3] = static_cast<uint32_t>(sampling.seed);
   how[4] = static_cast<uint32_t>(sampling.seed >> 32);
   std::memcpy(&how[5], &below, sizeof(below));
@@ -381,10 +380,10 @@ void Sampler::allow(const std::vector<uint32_t>& tokens) {
 Kernel& Sampler::kernel(Made* made, const char* name, const std::string& macros,
                         const std::string& body, size_t arguments) {
   if (made->kernel == nullptr) {
-    auto program = std::make_shared<BuiltProgram>(
-        device_, std::vector<std::string>{name}, std::vector<const std::string*>{&macros, &body});
-    made->kernel =
-        std::make_unique<Kernel>(device_, name, std::move(program), KernelText{name, {}}, arguments);
+    auto program = std::make_shared<BuiltProgram>(device_, std::vector<std::string>{name},
+                                                  std::vector<const std::string*>{&macros, &body});
+    made->kernel = std::make_unique<Kernel>(device_, name, std::move(program), KernelText{name, {}},
+                                            arguments);
     made->types = macros;
   }
   if (made->types != macros) TVM_FFI_THROW(ValueError) << "steps of one model differ in dtypes";
@@ -395,9 +394,9 @@ void Sampler::feed(const StepTensors& step) {
   const std::string macros = "#define PICKED " + token_type(*step.picked, "the next token") +
                              "\n#define TOKEN " + token_type(*step.ids, "the token");
   kernel(&feed_, "adrenoc_feed", macros, kFeedText, 3)
-      .launch({1, {1, 1, 1}, {1, 1, 1}}, {memory_of(*step.picked, "the next token"),
-                                          memory_of(*step.ids, "the token"),
-                                          memory_of(*step.past, "the length of the past")});
+      .launch({1, {1, 1, 1}, {1, 1, 1}},
+              {memory_of(*step.picked, "the next token"), memory_of(*step.ids, "the token"),
+               memory_of(*step.past, "the length of the past")});
 }
 
 void Sampler::pick(const StepTensors& step) {
@@ -415,9 +414,14 @@ void Sampler::change_and_pick(const StepTensors& step) {
   const size_t items = (count + kChanging - 1) / kChanging * kChanging;
   kernel(&change_, "adrenoc_change", macros, std::string(kLogitText) + kChangeText, 9)
       .launch({1, {items, 1, 1}, {kChanging, 1, 1}},
-              {memory_of(*step.logits, "the logits"), memory_of(row_.bias), memory_of(row_.seen),
-               memory_of(row_.allowed), memory_of(settings_), memory_of(*step.ids, "the token"),
-               memory_of(*step.past, "the length of the past"), memory_of(row_.changed),
+              {memory_of(*step.logits, "the logits"),
+               memory_of(row_.bias),
+               memory_of(row_.seen),
+               memory_of(row_.allowed),
+               memory_of(settings_),
+               memory_of(*step.ids, "the token"),
+               memory_of(*step.past, "the length of the past"),
+               memory_of(row_.changed),
                {sizeof(count), &count}});
   launch_pick(&pick_changed_, step, memory_of(row_.changed), false);
 }
@@ -428,9 +432,11 @@ void Sampler::launch_pick(Made* made, const StepTensors& step, const KernelArgum
   const std::string macros = "#define TOKEN " + token_type(*step.ids, "the token") +
                              logit_macros(halves) + "\n#define W " + std::to_string(group_);
   kernel(made, "adrenoc_pick", macros, std::string(kLogitText) + kPickText, 5)
-      .launch({1, {group_, 1, 1}, {group_, 1, 1}},
-              {logits, memory_of(settings_), memory_of(*step.ids, "the token"),
-               memory_of(*step.past, "the length of the past"), {sizeof(count), &count}});
+      .launch({1, {group_, 1, 1}, {group_, 1, 1}}, {logits,
+                                                    memory_of(settings_),
+                                                    memory_of(*step.ids, "the token"),
+                                                    memory_of(*step.past, "the length of the past"),
+                                                    {sizeof(count), &count}});
 }
 
 }  // namespace adrenoc_runtime::opencl

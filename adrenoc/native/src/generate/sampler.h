@@ -16,12 +16,13 @@ namespace adrenoc_runtime::opencl {
 
 // How tokens are picked.  A temperature of 0 takes the likeliest one.  `top_k` (0: all) keeps the
 // likeliest tokens, and those that are as likely as the last of them; `top_p` (1: all) of these the
-// fewest likeliest whose probability reaches that, `min_p` (0: all) those that are at least so likely,
-// the likeliest being 1.  The same seed picks the same tokens.
+// fewest likeliest whose probability reaches that, `min_p` (0: all) those that are at least so
+// likely, the likeliest being 1.  The same seed picks the same tokens.
 //
-// Before that logits are changed, in this order: `bias` is added to a token's; where the context has
-// it, a positive one is divided by `repetition_penalty` and a negative one multiplied; of a token that
-// was made so many times, `frequency_penalty` as often and `presence_penalty` once are taken away.
+// Before that logits are changed, in this order: `bias` is added to a token's; where the context
+// has it, a positive one is divided by `repetition_penalty` and a negative one multiplied; of a
+// token that was made so many times, `frequency_penalty` as often and `presence_penalty` once are
+// taken away.
 struct Sampling {
   double temperature = 0;
   int64_t top_k = 0;
@@ -59,8 +60,8 @@ class Sampler {
 
   // What later launches of pick() go by, those of recordings too.
   void set(const Sampling& sampling);
-  // What later launches of change() go by: the bias of each of `vocabulary` tokens, and which tokens
-  // the context has before the first is made.  Then allow() has to be called.
+  // What later launches of change() go by: the bias of each of `vocabulary` tokens, and which
+  // tokens the context has before the first is made.  Then allow() has to be called.
   void set_row(const Sampling& sampling, const std::vector<int64_t>& context, int64_t vocabulary);
   // Which tokens may come next: a bit each, of the first the lowest.
   void allow(const std::vector<uint32_t>& tokens);

@@ -1,7 +1,7 @@
 // A decoder that takes in tokens and makes new ones, each fed to the next step on the device.
-// 
-// The host only gives commands, some steps ahead, and reads tokens as they come.  How many tokens the
-// caches hold is a number on the device, so that one recording of a step serves every token.
+//
+// The host only gives commands, some steps ahead, and reads tokens as they come.  How many tokens
+// the caches hold is a number on the device, so that one recording of a step serves every token.
 #pragma once
 
 #include <tvm/ffi/any.h>
@@ -81,8 +81,8 @@ struct LoopEntry {
   std::vector<size_t> states;
   // Those of them that every token changes as a whole, as those of recurrent layers.
   std::vector<size_t> recurrent{};
-  // Rows that caches of a window hold beyond it, which is how far they can be rewound as they are; 0
-  // where all hold every row.
+  // Rows that caches of a window hold beyond it, which is how far they can be rewound as they are;
+  // 0 where all hold every row.
   int64_t slack = 0;
   // What the model picks after each token: of the entry of one, and of others where it `picks`.
   size_t picked = 0;
@@ -129,7 +129,8 @@ class TokenLoop {
 
   // Begins to make tokens after `token`.  Throws ValueError where there is no room for it.
   void start(int64_t token, const GenerateWish& wish);
-  // Which tokens may come next, a bit each, where that was wished for; of those that are not suppressed.
+  // Which tokens may come next, a bit each, where that was wished for; of those that are not
+  // suppressed.
   void allow(const std::vector<uint32_t>& tokens);
   // The next token, as soon as it is there; nothing once it has ended.
   [[nodiscard]] std::optional<int64_t> next();
@@ -145,8 +146,8 @@ class TokenLoop {
 
   // Forgets all; what the states hold before is whatever lay in their memory.
   void clear();
-  // Forgets all but the first tokens; where a state is recurrent, or rows of a window are gone, takes
-  // those in again behind the last checkpoint.  Throws ValueError where there are fewer.
+  // Forgets all but the first tokens; where a state is recurrent, or rows of a window are gone,
+  // takes those in again behind the last checkpoint.  Throws ValueError where there are fewer.
   void rewind(int64_t length);
 
   // What the states hold, for a loop of the same model, whose context may be longer.
@@ -163,13 +164,14 @@ class TokenLoop {
   void forget();
 
  private:
-  // Steps between two copies of recurrent states: what is taken in again is fewer than twice as many.
+  // Steps between two copies of recurrent states: what is taken in again is fewer than twice as
+  // many.
   static constexpr int64_t kStepsToCheckpoint = 16;
 
   struct Entry {
     LoopEntry places;
     std::vector<HeldArgument> arguments;
-    std::unique_ptr<BoundRun> run;      // of several tokens
+    std::unique_ptr<BoundRun> run;                   // of several tokens
     std::array<std::unique_ptr<BoundRun>, 3> steps;  // of one, by what ends it (Picking)
     tvm::ffi::Function main;
 
@@ -213,7 +215,7 @@ class TokenLoop {
   Device& device_;
   const Recording recording_;
   const int64_t rows_;
-  Sampler sampler_;  // before the runs, which launch its kernels
+  Sampler sampler_;                              // before the runs, which launch its kernels
   std::vector<std::unique_ptr<Entry>> entries_;  // the fewest tokens first
   int64_t length_ = 0;
   std::optional<int64_t> pending_;
@@ -223,7 +225,7 @@ class TokenLoop {
   Guesses guesses_;
   std::deque<int64_t> ready_;  // tokens that were guessed, and the one after them
   bool is_fed_ = false;        // the step's inputs on the device are those of the next one
-  bool is_ahead_ = false;  // it holds tokens of steps that were taken back
+  bool is_ahead_ = false;      // it holds tokens of steps that were taken back
   GenerateWish wish_;
   // A bit for each token that is not suppressed: next, and from the second on.
   std::vector<uint32_t> allowed_;

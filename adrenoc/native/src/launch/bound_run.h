@@ -90,8 +90,8 @@ class HeldArgument {
 // is bound to another.  A tensor that is given by DLTensor* (as over RPC) must live as long as
 // this.  The first run goes through the virtual machine and is noted; later ones launch the same
 // kernels on the same memory, the outputs included, and do between them what the CPU and OpenCL ML
-// did: each run of launches between such steps is a recording of its own.  While a caller holds those
-// of the run before, the virtual machine makes others.
+// did: each run of launches between such steps is a recording of its own.  While a caller holds
+// those of the run before, the virtual machine makes others.
 class BoundRun {
  public:
   BoundRun(tvm::ffi::Function main, const std::vector<tvm::ffi::AnyView>& arguments, int device_id,
@@ -150,10 +150,10 @@ class BoundRun {
   std::unique_ptr<KeptLaunches> kept_;
   std::unique_ptr<Replay> recorded_;
   Trial trial_;
-  std::string winner_;    // of the trial; "" before and where no recording won
-  bool is_tried_ = false;  // the trial has ended
+  std::string winner_;        // of the trial; "" before and where no recording won
+  bool is_tried_ = false;     // the trial has ended
   bool is_recorded_ = false;  // recording was done, or found impossible, for these arguments
-  size_t same_runs_ = 0;   // replays since an argument was exchanged
+  size_t same_runs_ = 0;      // replays since an argument was exchanged
   uint64_t queue_number_ = 0;
   std::string recording_reason_;
 

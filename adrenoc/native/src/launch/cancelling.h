@@ -1,4 +1,5 @@
-// How soon a run can end: who wants it to, and launches in pieces between which others get their turn.
+// How soon a run can end: who wants it to, and launches in pieces between which others get their
+// turn.
 #pragma once
 
 #include <tvm/ffi/error.h>
@@ -82,8 +83,8 @@ class Pacing {
 
   // Before the first launch; what the device still has to do is waited for.
   void begin(cl_command_queue queue);
-  // After launch `done`: waits for the device where the next one would take the piece beyond `limit_ms`.
-  // Whether it has waited.
+  // After launch `done`: waits for the device where the next one would take the piece beyond
+  // `limit_ms`. Whether it has waited.
   bool after(cl_command_queue queue, size_t done, double limit_ms);
   // Ends the piece before launch `next`, which something else comes before.
   void end_piece(cl_command_queue queue, size_t next);

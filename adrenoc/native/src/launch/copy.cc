@@ -90,8 +90,8 @@ void copy_on_device(const DLTensor& from, const DLTensor& to, size_t bytes) {
   const Place target = place_of(to, bytes);
   const bool of_image = source.spec.is_image();
   const bool to_image = target.spec.is_image();
-  const bool are_alike = source.region == target.region &&
-                         source.spec.channel_type == target.spec.channel_type;
+  const bool are_alike =
+      source.region == target.region && source.spec.channel_type == target.spec.channel_type;
   // Copying memory onto itself is what a view of the whole amounts to.
   if (are_alike && source.mem == target.mem && source.offset == target.offset) return;
   std::shared_ptr<Storage> staging;
@@ -133,8 +133,9 @@ void copy_tensor(const DLTensor& from, const DLTensor& to) {
   }
   if (bytes == 0) return;
   if (Capture* capture = CaptureScope::current()) {
-    capture->obstruct("tensors are copied between its launches, as before and after what the CPU "
-                      "computes");
+    capture->obstruct(
+        "tensors are copied between its launches, as before and after what the CPU "
+        "computes");
   }
   const bool from_device = from.device.device_type == kDLOpenCL;
   const bool to_device = to.device.device_type == kDLOpenCL;

@@ -91,8 +91,8 @@ Kernel::Kernel(Device& device, std::string name, std::shared_ptr<const BuiltProg
 void Kernel::check_local_memory() const {
   cl_ulong needed = 0;
   const cl_int code =
-      api().clGetKernelWorkGroupInfo(instance_.handle.get(), device_.id(),
-                                     CL_KERNEL_LOCAL_MEM_SIZE, sizeof(needed), &needed, nullptr);
+      api().clGetKernelWorkGroupInfo(instance_.handle.get(), device_.id(), CL_KERNEL_LOCAL_MEM_SIZE,
+                                     sizeof(needed), &needed, nullptr);
   const cl_ulong there = device_.info().local_memory_bytes;
   if (code != CL_SUCCESS || needed <= there) return;
   TVM_FFI_THROW(RuntimeError) << "Kernel " << name_ << " shares " << needed
@@ -120,9 +120,9 @@ size_t Kernel::check_work_group(const WorkSize& work) const {
 
 void Kernel::refuse_work_group(const WorkSize& work, size_t items, size_t limit,
                                const char* of_what) const {
-  TVM_FFI_THROW(ValueError) << "Kernel " << name_ << " has a work-group of "
-                            << work_size_text(work) << " = " << items << " work-items, but "
-                            << device_.info().name << " takes at most " << limit << of_what;
+  TVM_FFI_THROW(ValueError) << "Kernel " << name_ << " has a work-group of " << work_size_text(work)
+                            << " = " << items << " work-items, but " << device_.info().name
+                            << " takes at most " << limit << of_what;
 }
 
 void Kernel::launch(const WorkSize& work, const std::vector<KernelArgument>& arguments) {

@@ -1,5 +1,5 @@
-// Kernels of programs that were built for a device, and notes of what a run launches, so that it can
-// be launched again without the virtual machine.
+// Kernels of programs that were built for a device, and notes of what a run launches, so that it
+// can be launched again without the virtual machine.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace adrenoc_runtime::opencl {
 // A scalar of at most 8 bytes, or memory.
 struct KernelArgument {
   size_t bytes;
-  const void* value;                               // null for memory
+  const void* value;                                  // null for memory
   const std::shared_ptr<Storage>* storage = nullptr;  // null for a scalar
 };
 
@@ -78,7 +78,7 @@ class Kernel {
   const std::shared_ptr<const BuiltProgram> program_;
   const KernelText text_;
   const size_t arguments_;
-  KernelInstance instance_;  // guarded by the device's lock_queue()
+  KernelInstance instance_;         // guarded by the device's lock_queue()
   size_t max_work_group_size_ = 0;  // by what the driver says, which may be too little
 };
 

@@ -311,8 +311,8 @@ std::unique_ptr<Replay> record_command_buffer(Device& device, cl_command_queue q
     }
     cl_event event = nullptr;
     count_api_call();
-    const cl_int code = functions.enqueue_buffer(1, &to, use.buffer.get(), 0, nullptr,
-                                                 shared ? nullptr : &event);
+    const cl_int code =
+        functions.enqueue_buffer(1, &to, use.buffer.get(), 0, nullptr, shared ? nullptr : &event);
     check(code, "clEnqueueCommandBufferKHR");
     use.running = EventHandle(event);
     std::swap(uses->front(), uses->back());
@@ -353,9 +353,8 @@ std::unique_ptr<Replay> record_recordable_queue(Device& device, cl_command_queue
   const auto give = [functions, made](cl_command_queue to) {
     for (const auto& recording : made->recordings) {
       count_api_call();
-      const cl_int done =
-          functions.enqueue_recording(to, recording.get(), 0, nullptr, 0, nullptr, 0, nullptr, 0,
-                                      nullptr, 0, nullptr, nullptr);
+      const cl_int done = functions.enqueue_recording(to, recording.get(), 0, nullptr, 0, nullptr,
+                                                      0, nullptr, 0, nullptr, 0, nullptr, nullptr);
       check(done, "clEnqueueRecordingQCOM");
     }
   };

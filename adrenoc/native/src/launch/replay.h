@@ -41,12 +41,13 @@ class KeptLaunches final : public Replay {
   [[nodiscard]] const char* name() const final { return "kept arguments"; }
   // Notes when each kernel runs, where the device is being profiled.
   void enqueue(QueueLock& queue) final;
-  // The same in pieces that take the device at most so long; all has ended when it returns.  Between
+  // The same in pieces that take the device at most so long; all has ended when it returns. Between
   // them the queue is anybody's.
   void enqueue_paced(QueueLock& queue, double limit_ms);
   // Of the last enqueue_paced.
   [[nodiscard]] const Pieces& pieces() const { return pacing_.pieces(); }
-  // The launch that no piece can be shorter than, where that is beyond the limit: a sentence, else "".
+  // The launch that no piece can be shorter than, where that is beyond the limit: a sentence, else
+  // "".
   [[nodiscard]] std::string beyond(double limit_ms) const;
 
   [[nodiscard]] const std::vector<CapturedStep>& steps() const { return steps_; }

@@ -54,8 +54,7 @@ class ProgramModule {
 
   [[nodiscard]] ProgramKey key(int device_id) const {
     const DeviceInfo& info = device_at(device_id).info();
-    return {info.key(), info.driver,
-            call(kProgramDigestFunction, device_id).cast<std::string>()};
+    return {info.key(), info.driver, call(kProgramDigestFunction, device_id).cast<std::string>()};
   }
   // As OpenClModule::built_ins says.
   [[nodiscard]] std::string built_ins(int device_id) const {

@@ -151,12 +151,10 @@ const Api& api() {
 std::string error_name(cl_int code) {
   switch (code) {
 #define ADRENOC_CL_ERROR(name, value) \
-  case value:                         \
-    return #name;
+  case value: return #name;
 #include "opencl/cl_errors.def"
 #undef ADRENOC_CL_ERROR
-    default:
-      return "unknown OpenCL error " + std::to_string(code);
+    default: return "unknown OpenCL error " + std::to_string(code);
   }
 }
 
@@ -173,9 +171,8 @@ void check(cl_int code, const char* call) {
   TVM_FFI_THROW(RuntimeError) << call << " failed with " << error_name(code);
 }
 
-std::string query_text(
-    const char* call,
-    const std::function<cl_int(size_t room, char* text, size_t* size)>& query) {
+std::string query_text(const char* call,
+                       const std::function<cl_int(size_t room, char* text, size_t* size)>& query) {
   size_t size = 0;
   check(query(0, nullptr, &size), call);
   std::string text(size, '\0');

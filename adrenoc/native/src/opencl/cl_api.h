@@ -62,10 +62,10 @@ void count_api_call();
 // codes that tell of exhausted memory.
 void check(cl_int code, const char* call);
 
-// The text that `query` gives; its first call, without room, tells how long it is.  Throws as above.
+// The text that `query` gives; its first call, without room, tells how long it is.  Throws as
+// above.
 [[nodiscard]] std::string query_text(
-    const char* call,
-    const std::function<cl_int(size_t room, char* text, size_t* size)>& query);
+    const char* call, const std::function<cl_int(size_t room, char* text, size_t* size)>& query);
 
 // Whether a code tells that memory ran out, so that freeing some and trying again can help.
 [[nodiscard]] bool is_out_of_memory(cl_int code);

@@ -92,8 +92,8 @@ constexpr cl_uint CL_DEVICE_OPENCL_C_ALL_VERSIONS = 0x1066;
 
 constexpr cl_bitfield CL_QUEUE_PROFILING_ENABLE = 1 << 1;
 
-// cl_qcom_perf_hint and cl_qcom_priority_hint, as the open sources of TFLite and MNN use them: high,
-// normal and low follow each other.
+// cl_qcom_perf_hint and cl_qcom_priority_hint, as the open sources of TFLite and MNN use them:
+// high, normal and low follow each other.
 constexpr cl_uint CL_CONTEXT_PERF_HINT_QCOM = 0x40C2;
 constexpr cl_uint CL_PERF_HINT_HIGH_QCOM = 0x40C3;
 constexpr cl_uint CL_CONTEXT_PRIORITY_HINT_QCOM = 0x40C9;

@@ -14,9 +14,8 @@ namespace adrenoc_runtime::opencl {
 // A dense tensor in an OpenCL buffer from `offset` bytes on, which is retained for as long as the
 // tensor lives.  Throws Failure (bad argument) for an image, a buffer of another context, one that
 // is too small, or an offset that the device does not take.
-[[nodiscard]] tvm::runtime::Tensor tensor_in_buffer(DLDevice device, cl_mem buffer,
-                                                    uint64_t offset, tvm::ffi::ShapeView shape,
-                                                    DLDataType dtype);
+[[nodiscard]] tvm::runtime::Tensor tensor_in_buffer(DLDevice device, cl_mem buffer, uint64_t offset,
+                                                    tvm::ffi::ShapeView shape, DLDataType dtype);
 
 // A dense tensor in an AHardwareBuffer of the format BLOB, which must outlive the tensor.  Throws
 // Failure: unsupported where the device or the system cannot do that, bad argument for another

@@ -125,8 +125,8 @@ void MemoryPool::check_limits(const StorageSpec& spec) const {
     }
     if (spec.extent.width > info_.image_max_width || spec.extent.height > info_.image_max_height ||
         spec.extent.layers > info_.image_max_layers) {
-      TVM_FFI_THROW(ValueError) << spec.one() << " is beyond the limits of " << info_.name
-                                << ": " << info_.image_max_width << " x " << info_.image_max_height
+      TVM_FFI_THROW(ValueError) << spec.one() << " is beyond the limits of " << info_.name << ": "
+                                << info_.image_max_width << " x " << info_.image_max_height
                                 << " texels in " << info_.image_max_layers << " layers";
     }
   }
@@ -236,8 +236,8 @@ std::shared_ptr<Storage> MemoryPool::place(const std::shared_ptr<Storage>& whole
     description.image_height = image.extent.height;
     description.image_row_pitch = place.pitch_texels * texel;
     description.mem_object = part.buffer.get();
-    part.image = MemHandle(api().clCreateImage(context_, CL_MEM_READ_WRITE, &format, &description,
-                                               nullptr, &code));
+    part.image = MemHandle(
+        api().clCreateImage(context_, CL_MEM_READ_WRITE, &format, &description, nullptr, &code));
     if (code != CL_SUCCESS) return nullptr;
   }
   ADRENOC_CL_CALL(clRetainMemObject, part.image.get());

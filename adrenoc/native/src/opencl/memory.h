@@ -110,7 +110,7 @@ struct Storage {
     uint64_t number = new_storage_number();
   };
   std::map<std::tuple<StorageSpec, size_t, size_t>, Part> parts{};  // by offset and pitch
-  std::shared_ptr<Storage> whole{};  // of a part
+  std::shared_ptr<Storage> whole{};                                 // of a part
 };
 
 // Of memory objects: in use, and waiting in pools to be used again.

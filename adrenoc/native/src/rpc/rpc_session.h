@@ -20,8 +20,9 @@ struct RpcSession {
 // The file in a session's folder.
 constexpr const char* kTraceFile = "doing";
 
-// Answers the first request of a peer by the reason why it is not served, in TVM's protocol, so that
-// it sees more than a connection that ends.  Returns once the peer has left, or did not for long.
+// Answers the first request of a peer by the reason why it is not served, in TVM's protocol, so
+// that it sees more than a connection that ends.  Returns once the peer has left, or did not for
+// long.
 void refuse_rpc(int descriptor, const std::string& reason) noexcept;
 
 // Serves on a connected socket until the peer leaves; the handshake is done.  At most once in a

@@ -1,5 +1,5 @@
-// Whether the numbers of candidate kernels are right, and how long they take; and the same of what a
-// run does beside computing.
+// Whether the numbers of candidate kernels are right, and how long they take; and the same of what
+// a run does beside computing.
 #pragma once
 
 #include <dlpack/dlpack.h>

@@ -73,18 +73,25 @@ struct TextSerializer {
   }
 };
 
-// Sequences: Reads `count` items and hands each to `add`.
-template <typename Item, typename Add>
-bool ReadItems(Stream* stream, Add add) {
-  uint64_t count = 0;
-  if (!stream->Read(&count)) return false;
-  for (uint64_t i = 0; i < count; ++i) {
-    Item item{};
-    if (!stream->Read(&item)) return false;
-    add(std::move(item));
+template <typename Items, typename Item>
+struct ItemsSerializer {
+  static constexpr bool enabled = true;
+  static void Write(Stream* stream, const Items& items) {
+    stream->Write(static_cast<uint64_t>(items.size()));
+    for (const Item& item : items) stream->Write(item);
   }
-  return true;
-}
+  static bool Read(Stream* stream, Items* items) {
+    *items = {};
+    uint64_t count = 0;
+    if (!stream->Read(&count)) return false;
+    for (uint64_t i = 0; i < count; ++i) {
+      Item item{};
+      if (!stream->Read(&item)) return false;
+      items->push_back(std::move(item));
+    }
+    return true;
+  }
+};
 
 }  // namespace detail
 
@@ -96,30 +103,9 @@ template <>
 struct Serializer<ffi::Bytes> : detail::TextSerializer<ffi::Bytes> {};
 
 template <typename T>
-struct Serializer<std::vector<T>> {
-  static constexpr bool enabled = true;
-  static void Write(Stream* stream, const std::vector<T>& items) {
-    stream->Write(static_cast<uint64_t>(items.size()));
-    for (const T& item : items) stream->Write(item);
-  }
-  static bool Read(Stream* stream, std::vector<T>* items) {
-    items->clear();
-    return detail::ReadItems<T>(stream, [&](T item) { items->push_back(std::move(item)); });
-  }
-};
-
+struct Serializer<std::vector<T>> : detail::ItemsSerializer<std::vector<T>, T> {};
 template <typename T>
-struct Serializer<ffi::Array<T>> {
-  static constexpr bool enabled = true;
-  static void Write(Stream* stream, const ffi::Array<T>& items) {
-    stream->Write(static_cast<uint64_t>(items.size()));
-    for (const T& item : items) stream->Write(item);
-  }
-  static bool Read(Stream* stream, ffi::Array<T>* items) {
-    *items = {};
-    return detail::ReadItems<T>(stream, [&](T item) { items->push_back(std::move(item)); });
-  }
-};
+struct Serializer<ffi::Array<T>> : detail::ItemsSerializer<ffi::Array<T>, T> {};
 
 template <typename K, typename V>
 struct Serializer<ffi::Map<K, V>> {

@@ -31,8 +31,8 @@ class Bundle {
   Bundle(const Bundle&) = delete;
   Bundle& operator=(const Bundle&) = delete;
 
-  // The texts of its manifest, buckets and devices as one object of JSON, whatever machine it is for.
-  // Throws Failure (not found, bad bundle).
+  // The texts of its manifest, buckets and devices as one object of JSON, whatever machine it is
+  // for. Throws Failure (not found, bad bundle).
   [[nodiscard]] static std::string describe(const std::string& path);
 
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }

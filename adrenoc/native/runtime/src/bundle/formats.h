@@ -1,5 +1,5 @@
-// What a bundle's files are in: tar archives (ustar, with pax names), DEFLATE (RFC 1951), and libraries.
-// No library reads them for us: programs and apps need the C library alone.
+// What a bundle's files are in: tar archives (ustar, with pax names), DEFLATE (RFC 1951), and
+// libraries. No library reads them for us: programs and apps need the C library alone.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace adrenoc_runtime {
 [[nodiscard]] std::string inflate(std::string_view deflated, uint64_t bytes,
                                   const std::string& name);
 
-// The dynamic loader maps what the headers of a library promise, and a process that reads beyond the
-// end of the file dies.  Throws Failure (bad bundle) that calls the library `name` if `content` is no
-// ELF file of this process's word size, or lacks bytes of a header table or of a segment.
+// The dynamic loader maps what the headers of a library promise, and a process that reads beyond
+// the end of the file dies.  Throws Failure (bad bundle) that calls the library `name` if `content`
+// is no ELF file of this process's word size, or lacks bytes of a header table or of a segment.
 void check_extents(std::string_view content, const std::string& name);
 
 }  // namespace adrenoc_runtime

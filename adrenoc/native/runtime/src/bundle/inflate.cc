@@ -171,17 +171,10 @@ class Inflater {
     while (!is_last) {
       is_last = bits_.take(1) != 0;
       switch (bits_.take(2)) {
-        case 0:
-          copy_stored();
-          break;
-        case 1:
-          read_fixed();
-          break;
-        case 2:
-          read_own();
-          break;
-        default:
-          bits_.refuse("a block of no known kind");
+        case 0: copy_stored(); break;
+        case 1: read_fixed(); break;
+        case 2: read_own(); break;
+        default: bits_.refuse("a block of no known kind");
       }
     }
     if (at_ != text_.size()) bits_.refuse("it holds less than is said");

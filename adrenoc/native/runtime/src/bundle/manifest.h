@@ -1,5 +1,5 @@
-// What the runtime takes from a bundle's manifest.json, buckets.json and devices.json: tensors, shapes
-// that it was compiled for and which of them takes some inputs, and GPUs.
+// What the runtime takes from a bundle's manifest.json, buckets.json and devices.json: tensors,
+// shapes that it was compiled for and which of them takes some inputs, and GPUs.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +40,11 @@ struct Manifest {
   bool has_kernels;     // of OpenCL: else its code is for the CPU alone
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
-  std::vector<std::string> states;  // inputs whose memory a run changes for the next one
+  std::vector<std::string> states;     // inputs whose memory a run changes for the next one
   std::vector<std::string> recurrent;  // those of a decoder that every token changes as a whole
   int64_t slack;  // rows that caches of a window hold beyond it; 0 where all hold every row
-  std::vector<int64_t> end_tokens;  // of a decoder: after one of these it has no more to say
-  std::vector<int64_t> suppress_tokens;        // of a decoder: it never makes these
+  std::vector<int64_t> end_tokens;       // of a decoder: after one of these it has no more to say
+  std::vector<int64_t> suppress_tokens;  // of a decoder: it never makes these
   std::vector<int64_t> begin_suppress_tokens;  // nor these as the first behind a prompt
   std::vector<ParamSpec> params;
   std::map<std::string, FileEntry> files;  // by path inside the bundle
@@ -67,7 +67,7 @@ void check_path(const std::string& text, const std::string& where);
 // The model for one choice of shapes, or by one of its signatures.
 struct Bucket {
   Manifest manifest;
-  std::string signature;  // "" where buckets differ in shapes alone
+  std::string signature;     // "" where buckets differ in shapes alone
   std::string library_path;  // for the dynamic loader, valid as long as the bundle lives
 };
 
@@ -111,14 +111,14 @@ struct Chosen {
   std::vector<TensorSpec> outputs;
 };
 
-// The smallest bucket of a signature that takes inputs of these shapes, one an input; nothing takes any.
-// Throws Failure (bad argument), naming all buckets, where none does.
+// The smallest bucket of a signature that takes inputs of these shapes, one an input; nothing takes
+// any. Throws Failure (bad argument), naming all buckets, where none does.
 [[nodiscard]] Chosen choose_bucket(const std::vector<Bucket>& buckets, const Batch& batch,
                                    const std::string& signature,
                                    const std::vector<std::optional<Shape>>& shapes);
 
-// The bucket of the signature of that name.  Throws Failure (bad argument), naming all, where there is
-// none.
+// The bucket of the signature of that name.  Throws Failure (bad argument), naming all, where there
+// is none.
 [[nodiscard]] size_t find_signature(const std::vector<Bucket>& buckets, const std::string& name);
 
 // A bucket in the shapes that it was compiled for.

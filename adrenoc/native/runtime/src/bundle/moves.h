@@ -47,8 +47,8 @@ struct Places {
 };
 
 // A constant of this form out of the elements of `source`, in so many `counts` along each axis.
-// With a transform the last two axes are those of filters, of floats or halves; `places` are of what
-// becomes of them, in so many `made_counts`.
+// With a transform the last two axes are those of filters, of floats or halves; `places` are of
+// what becomes of them, in so many `made_counts`.
 struct Move {
   std::string dtype;
   std::vector<int64_t> shape;

@@ -118,10 +118,8 @@ int adrenoc_status_is_permanent(adrenoc_status status) {
     case ADRENOC_BAD_BUNDLE:
     case ADRENOC_NO_DEVICE:
     case ADRENOC_UNSUPPORTED:
-    case ADRENOC_WRONG_RESULTS:
-      return 1;
-    default:
-      return 0;
+    case ADRENOC_WRONG_RESULTS: return 1;
+    default: return 0;
   }
 }
 

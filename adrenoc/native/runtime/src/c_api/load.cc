@@ -112,17 +112,10 @@ adrenoc_status adrenoc_set_memory_budget(uint64_t bytes) {
 adrenoc_status adrenoc_trim_memory(uint32_t part) {
   return guarded([&] {
     switch (part) {
-      case ADRENOC_TRIM_UNUSED:
-        opencl::release_all_pools();
-        return;
-      case ADRENOC_TRIM_BETWEEN:
-        Residency::global().trim(Resident::Part::kBetween);
-        return;
-      case ADRENOC_TRIM_CONSTANTS:
-        Residency::global().trim(Resident::Part::kConstants);
-        return;
-      default:
-        refuse_argument({"part is ", part, ", expected an adrenoc_trim_part"});
+      case ADRENOC_TRIM_UNUSED: opencl::release_all_pools(); return;
+      case ADRENOC_TRIM_BETWEEN: Residency::global().trim(Resident::Part::kBetween); return;
+      case ADRENOC_TRIM_CONSTANTS: Residency::global().trim(Resident::Part::kConstants); return;
+      default: refuse_argument({"part is ", part, ", expected an adrenoc_trim_part"});
     }
   });
 }

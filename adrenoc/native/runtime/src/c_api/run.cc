@@ -15,12 +15,9 @@ using Given = Model::Given;
 
 Given::Kind read_kind(uint32_t kind) {
   switch (kind) {
-    case ADRENOC_HOST:
-      return Given::Kind::kHost;
-    case ADRENOC_OPENCL:
-      return Given::Kind::kOpenClBuffer;
-    case ADRENOC_HARDWARE_BUFFER:
-      return Given::Kind::kHardwareBuffer;
+    case ADRENOC_HOST: return Given::Kind::kHost;
+    case ADRENOC_OPENCL: return Given::Kind::kOpenClBuffer;
+    case ADRENOC_HARDWARE_BUFFER: return Given::Kind::kHardwareBuffer;
     default:
       refuse_argument(
           {"the kind of a tensor's memory is ", kind, ", expected an adrenoc_memory_kind"});

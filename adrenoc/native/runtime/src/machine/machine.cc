@@ -176,11 +176,8 @@ class Machine final : public tvm::ffi::ModuleObj {
           ++place;
           break;
         }
-        case Instruction::Kind::kReturn:
-          return value(Operand(one.target), registers);
-        case Instruction::Kind::kGoTo:
-          place = one.next;
-          break;
+        case Instruction::Kind::kReturn: return value(Operand(one.target), registers);
+        case Instruction::Kind::kGoTo: place = one.next; break;
         case Instruction::Kind::kIf:
           place = registers[one.target].cast<int64_t>() != 0 ? place + 1 : one.next;
           break;
@@ -203,12 +200,9 @@ class Machine final : public tvm::ffi::ModuleObj {
 
   [[nodiscard]] tvm::ffi::AnyView value(const Operand& operand, const Registers& registers) {
     switch (operand.kind) {
-      case Operand::Kind::kNumber:
-        return operand.value;
-      case Operand::Kind::kConstant:
-        return executable_->constants[operand.value];
-      case Operand::Kind::kFunction:
-        return callees_[operand.value].function;
+      case Operand::Kind::kNumber: return operand.value;
+      case Operand::Kind::kConstant: return executable_->constants[operand.value];
+      case Operand::Kind::kFunction: return callees_[operand.value].function;
       default:
         if (operand.value == Operand::kMachine) return static_cast<void*>(this);
         if (operand.value == Operand::kNothing) return nullptr;
@@ -252,14 +246,10 @@ FunctionInfo read_function(ByteReader* reader) {
 ffi::Any read_constant(ByteReader* reader) {
   const auto kind = reader->take<int32_t>();
   switch (kind) {
-    case ffi::TypeIndex::kTVMFFIShape:
-      return ffi::Shape(reader->take<std::vector<int64_t>>());
-    case ffi::TypeIndex::kTVMFFIDataType:
-      return reader->take<DLDataType>();
-    case ffi::TypeIndex::kTVMFFIStr:
-      return reader->take<ffi::String>();
-    default:
-      refuse({"has a constant of type ", kind, ", which this runtime lacks"});
+    case ffi::TypeIndex::kTVMFFIShape: return ffi::Shape(reader->take<std::vector<int64_t>>());
+    case ffi::TypeIndex::kTVMFFIDataType: return reader->take<DLDataType>();
+    case ffi::TypeIndex::kTVMFFIStr: return reader->take<ffi::String>();
+    default: refuse({"has a constant of type ", kind, ", which this runtime lacks"});
   }
 }
 
@@ -294,16 +284,14 @@ Instruction read_instruction(Words words, int64_t place) {
       for (int64_t i = 0; i < operands; ++i) call.operands.emplace_back(words.next());
       return call;
     }
-    case Instruction::Kind::kReturn:
-      return {Instruction::Kind::kReturn, words.next()};
+    case Instruction::Kind::kReturn: return {Instruction::Kind::kReturn, words.next()};
     case Instruction::Kind::kGoTo:
       return {Instruction::Kind::kGoTo, Operand::kNothing, 0, jump(place, words.next())};
     case Instruction::Kind::kIf: {
       const int64_t condition = words.next();
       return {Instruction::Kind::kIf, condition, 0, jump(place, words.next())};
     }
-    default:
-      refuse({"has an instruction ", kind, ", expected 1 to 4"});
+    default: refuse({"has an instruction ", kind, ", expected 1 to 4"});
   }
 }
 
@@ -344,17 +332,14 @@ class Check {
   }
   void operand(const Operand& given) const {
     switch (given.kind) {
-      case Operand::Kind::kRegister:
-        return read(given.value);
-      case Operand::Kind::kNumber:
-        return;
+      case Operand::Kind::kRegister: return read(given.value);
+      case Operand::Kind::kNumber: return;
       case Operand::Kind::kConstant:
         return within(given.value, 0, size(whole_.constants), "passes a constant");
       case Operand::Kind::kFunction:
         within(given.value, 0, size(whole_.functions), "passes a function");
         return passed(whole_.functions[given.value]);
-      default:
-        within(static_cast<int64_t>(given.kind), 0, 4, "passes something of a kind");
+      default: within(static_cast<int64_t>(given.kind), 0, 4, "passes something of a kind");
     }
   }
   static void passed(const FunctionInfo& function) {
@@ -370,13 +355,11 @@ class Check {
         within(one.function, 0, size(whole_.functions), "calls a function");
         for (const Operand& given : one.operands) operand(given);
         return;
-      case Instruction::Kind::kReturn:
-        return read(one.target);
+      case Instruction::Kind::kReturn: return read(one.target);
       case Instruction::Kind::kIf:
         within(one.target, 0, info_->registers, "asks a register");
         return within(one.next, place + 1, info_->end, "goes to");
-      case Instruction::Kind::kGoTo:
-        return within(one.next, info_->begin, info_->end, "goes to");
+      case Instruction::Kind::kGoTo: return within(one.next, info_->begin, info_->end, "goes to");
     }
   }
 

@@ -1,5 +1,5 @@
-// The file text_tables.bin of a bundle, which adrenoc/language/tables.py made of a tokenizer.json: steps
-// in which texts are changed and cut into pieces, and what makes tokens of the pieces.
+// The file text_tables.bin of a bundle, which adrenoc/language/tables.py made of a tokenizer.json:
+// steps in which texts are changed and cut into pieces, and what makes tokens of the pieces.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +42,8 @@ class TextTables {
   TextTables& operator=(const TextTables&) = delete;
 
   [[nodiscard]] const Json& header() const { return *header_; }
-  // The array of a place that the header names, of `count` numbers unless that is 0.  Throws Failure
-  // (bad bundle) where there is none, or a number is `below` or more.
+  // The array of a place that the header names, of `count` numbers unless that is 0.  Throws
+  // Failure (bad bundle) where there is none, or a number is `below` or more.
   template <typename Number>
   [[nodiscard]] Numbers<Number> numbers(const Json& place, size_t count = 0,
                                         uint64_t below = UINT64_MAX) const;
@@ -93,8 +93,8 @@ class ModelOfTokens {
   virtual void encode(std::string_view piece, std::vector<int64_t>* tokens) const = 0;
 };
 
-// `texts` are those of the tokens.  Throws Failure (bad bundle) where the tables are damaged, or name a
-// model that is not known.
+// `texts` are those of the tokens.  Throws Failure (bad bundle) where the tables are damaged, or
+// name a model that is not known.
 [[nodiscard]] std::unique_ptr<ModelOfTokens> read_model(const TextTables& tables, const Json& said,
                                                         Texts texts);
 

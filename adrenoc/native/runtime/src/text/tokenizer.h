@@ -1,5 +1,5 @@
-// Text to tokens and back, as the library does it that a bundle's tokenizer.json was written for, and
-// conversations as one text, as a model's template writes them (adrenoc/language/turns.py).
+// Text to tokens and back, as the library does it that a bundle's tokenizer.json was written for,
+// and conversations as one text, as a model's template writes them (adrenoc/language/turns.py).
 #pragma once
 
 #include <cstddef>
@@ -60,8 +60,8 @@ class Tokenizer {
   // Throws Failure (bad bundle) where the file is damaged.
   explicit Tokenizer(std::string_view file);
 
-  // The tokens of a text, `with_special` with those that the tokenizer puts around it.  Throws Failure
-  // (bad argument) where it is no UTF-8.
+  // The tokens of a text, `with_special` with those that the tokenizer puts around it.  Throws
+  // Failure (bad argument) where it is no UTF-8.
   [[nodiscard]] std::vector<int64_t> encode(std::string_view text, bool with_special) const;
   // The text of tokens, those left out that are special; with a mark for bytes that are no letter.
   [[nodiscard]] std::string decode(const int64_t* begin, const int64_t* end) const;
@@ -110,7 +110,8 @@ class TextStream {
 
   const Tokenizer* const tokenizer_;
   std::vector<int64_t> tokens_;
-  // The text of those before `shown_` was given, but for those from `base_`, which the next text joins.
+  // The text of those before `shown_` was given, but for those from `base_`, which the next text
+  // joins.
   size_t base_ = 0;
   size_t shown_ = 0;
 };
@@ -121,9 +122,9 @@ struct Message {
   std::string content;
 };
 
-// The text of a system's message or none, then a user's and an answer in turns, a user's last, up to
-// where the model is to speak.  Throws Failure: unsupported where `turns` is null, bad argument for
-// other messages, bad bundle where `turns` is damaged.
+// The text of a system's message or none, then a user's and an answer in turns, a user's last, up
+// to where the model is to speak.  Throws Failure: unsupported where `turns` is null, bad argument
+// for other messages, bad bundle where `turns` is damaged.
 [[nodiscard]] std::string render_turns(const Json& turns, const std::vector<Message>& messages);
 
 }  // namespace adrenoc_runtime
