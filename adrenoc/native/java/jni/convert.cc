@@ -43,6 +43,15 @@ jbyteArray to_bytes(JNIEnv* env, const std::string& text) {
   return made;
 }
 
+jlongArray to_longs(JNIEnv* env, const std::vector<int64_t>& numbers) {
+  const auto count = static_cast<jsize>(numbers.size());
+  jlongArray made = env->NewLongArray(count);
+  if (made != nullptr) {
+    env->SetLongArrayRegion(made, 0, count, reinterpret_cast<const jlong*>(numbers.data()));
+  }
+  return made;
+}
+
 std::vector<int64_t> to_numbers(JNIEnv* env, jlongArray array) {
   static_assert(sizeof(jlong) == sizeof(int64_t), "a long of Java has 64 bits");
   std::vector<int64_t> numbers(static_cast<size_t>(env->GetArrayLength(array)));

@@ -11,6 +11,13 @@
 // The function NAME of Native.java, which gives a TYPE.
 #define ADRENOC_NATIVE(type, name) extern "C" JNIEXPORT type JNICALL Java_org_adrenoc_Native_##name
 
+// The function NAME of Native.java, which lets `model` do something and throws where that fails.
+#define ADRENOC_NATIVE_DEED(name, deed)                        \
+  ADRENOC_NATIVE(void, name)(JNIEnv * env, jclass, jlong at) { \
+    adrenoc_model* model = model_of(at);                       \
+    check(env, deed);                                          \
+  }
+
 namespace adrenoc_jni {
 
 inline adrenoc_model* model_of(jlong handle) { return reinterpret_cast<adrenoc_model*>(handle); }
@@ -39,6 +46,7 @@ class Chars {
 // Not a string: Java's own UTF-8 is another one, and what it does not know ends the process.
 jbyteArray to_bytes(JNIEnv* env, const std::string& text);
 
+jlongArray to_longs(JNIEnv* env, const std::vector<int64_t>& numbers);
 std::vector<int64_t> to_numbers(JNIEnv* env, jlongArray array);
 
 // Memory of a direct buffer, from its position on; null, and thrown, for one of the heap.

@@ -176,16 +176,13 @@ ADRENOC_NATIVE(jlongArray, encode)
                                  &count))) {
     return nullptr;
   }
-  std::vector<int64_t> tokens(count + 1);
+  std::vector<int64_t> tokens(count + 1);  // null is no array
   if (!check(env, adrenoc_encode(model_of(model), said.c_str(), said.size(), special, tokens.data(),
                                  count, &count))) {
     return nullptr;
   }
-  jlongArray made = env->NewLongArray(static_cast<jsize>(count));
-  if (made == nullptr) return nullptr;
-  env->SetLongArrayRegion(made, 0, static_cast<jsize>(count),
-                          reinterpret_cast<const jlong*>(tokens.data()));
-  return made;
+  tokens.resize(count);
+  return to_longs(env, tokens);
 }
 
 ADRENOC_NATIVE(jbyteArray, decode)(JNIEnv* env, jclass, jlong model, jlongArray tokens) {
@@ -205,9 +202,7 @@ ADRENOC_NATIVE(jbyteArray, decode)(JNIEnv* env, jclass, jlong model, jlongArray 
   return to_bytes(env, text);
 }
 
-ADRENOC_NATIVE(void, stop)(JNIEnv* env, jclass, jlong model) {
-  check(env, adrenoc_stop(model_of(model)));
-}
+ADRENOC_NATIVE_DEED(stop, adrenoc_stop(model))
 
 ADRENOC_NATIVE(jlong, context)(JNIEnv* env, jclass, jlong model, jboolean of_rows) {
   uint64_t tokens = 0;

@@ -51,8 +51,13 @@ bool has_options(JNIEnv* env, jobjectArray texts, jintArray numbers) {
   return require(env, texts, "the options") && require(env, numbers, "the options");
 }
 
-jlong finish(JNIEnv* env, adrenoc_status status, adrenoc_model* model) {
-  return check(env, status) ? handle_of(model) : 0;
+// The model that `load` made with the options.
+template <typename Load>
+jlong loaded(JNIEnv* env, jobjectArray texts, jintArray numbers, jlong cancellation, Load load) {
+  if (!has_options(env, texts, numbers)) return 0;
+  const Options options(env, texts, numbers, cancellation);
+  adrenoc_model* model = nullptr;
+  return check(env, load(options.get(), &model)) ? handle_of(model) : 0;
 }
 
 // As in Native.java.
@@ -99,35 +104,28 @@ AHardwareBuffer* hardware_buffer_of(JNIEnv* env, jobject buffer) {
 
 ADRENOC_NATIVE(jlong, loadFile)
 (JNIEnv* env, jclass, jbyteArray path, jobjectArray texts, jintArray numbers, jlong cancellation) {
-  if (!has_options(env, texts, numbers)) return 0;
-  const Options options(env, texts, numbers, cancellation);
   const Chars place(env, path);
-  adrenoc_model* model = nullptr;
-  const adrenoc_status status = adrenoc_load(place.get(), options.get(), &model);
-  return finish(env, status, model);
+  return loaded(env, texts, numbers, cancellation, [&](auto* options, auto** made) {
+    return adrenoc_load(place.get(), options, made);
+  });
 }
 
 ADRENOC_NATIVE(jlong, loadDescriptor)
 (JNIEnv* env, jclass, jint descriptor, jlong offset, jlong bytes, jobjectArray texts,
  jintArray numbers, jlong cancellation) {
-  if (!has_options(env, texts, numbers)) return 0;
-  const Options options(env, texts, numbers, cancellation);
-  adrenoc_model* model = nullptr;
-  const adrenoc_status status = adrenoc_load_fd(descriptor, offset, bytes, options.get(), &model);
-  return finish(env, status, model);
+  return loaded(env, texts, numbers, cancellation, [&](auto* options, auto** made) {
+    return adrenoc_load_fd(descriptor, offset, bytes, options, made);
+  });
 }
 
 ADRENOC_NATIVE(jlong, loadBuffer)
 (JNIEnv* env, jclass, jobject data, jint from, jint bytes, jobjectArray texts, jintArray numbers,
  jlong cancellation) {
-  if (!has_options(env, texts, numbers)) return 0;
-  const Options options(env, texts, numbers, cancellation);
   const void* place = address_of(env, data, from);
   if (place == nullptr) return 0;
-  adrenoc_model* model = nullptr;
-  const auto size = static_cast<size_t>(bytes);
-  const adrenoc_status status = adrenoc_load_memory(place, size, options.get(), &model);
-  return finish(env, status, model);
+  return loaded(env, texts, numbers, cancellation, [&](auto* options, auto** made) {
+    return adrenoc_load_memory(place, static_cast<size_t>(bytes), options, made);
+  });
 }
 
 ADRENOC_NATIVE(jbyteArray, describeDevice)
@@ -255,35 +253,18 @@ ADRENOC_NATIVE(void, bindHardware)
                       : adrenoc_bind_output_hardware_buffer(model_of(model), place, found));
 }
 
-ADRENOC_NATIVE(void, run)(JNIEnv* env, jclass, jlong model) {
-  check(env, adrenoc_run(model_of(model)));
-}
-
-ADRENOC_NATIVE(void, start)(JNIEnv* env, jclass, jlong model) {
-  check(env, adrenoc_run_async(model_of(model)));
-}
-
-ADRENOC_NATIVE(void, finish)(JNIEnv* env, jclass, jlong model) {
-  check(env, adrenoc_wait(model_of(model), -1));
-}
-
-ADRENOC_NATIVE(void, cancel)(JNIEnv* env, jclass, jlong model) {
-  check(env, adrenoc_cancel(model_of(model)));
-}
+ADRENOC_NATIVE_DEED(run, adrenoc_run(model))
+ADRENOC_NATIVE_DEED(start, adrenoc_run_async(model))
+ADRENOC_NATIVE_DEED(finish, adrenoc_wait(model, -1))
+ADRENOC_NATIVE_DEED(cancel, adrenoc_cancel(model))
+ADRENOC_NATIVE_DEED(verify, adrenoc_verify(model, nullptr))
+ADRENOC_NATIVE_DEED(trim, adrenoc_trim(model))
 
 ADRENOC_NATIVE(jdouble, runRepeatedly)(JNIEnv* env, jclass, jlong model, jint runs) {
   double run_ms = 0;
   const auto count = static_cast<uint32_t>(runs < 0 ? 0 : runs);
   check(env, adrenoc_run_repeatedly(model_of(model), count, &run_ms, nullptr));
   return run_ms;
-}
-
-ADRENOC_NATIVE(void, verify)(JNIEnv* env, jclass, jlong model) {
-  check(env, adrenoc_verify(model_of(model), nullptr));
-}
-
-ADRENOC_NATIVE(void, trim)(JNIEnv* env, jclass, jlong model) {
-  check(env, adrenoc_trim(model_of(model)));
 }
 
 ADRENOC_NATIVE(void, setBudget)(JNIEnv* env, jclass, jlong bytes) {
@@ -298,15 +279,13 @@ ADRENOC_NATIVE(jlongArray, memory)(JNIEnv* env, jclass) {
   adrenoc_memory memory{};
   memory.struct_bytes = sizeof(memory);
   if (!check(env, adrenoc_get_memory(&memory))) return nullptr;
-  const uint64_t told[] = {memory.models,     memory.evicted,      memory.budget_bytes,
-                           memory.used_bytes, memory.pooled_bytes, memory.evictions,
-                           memory.returns};
-  constexpr jsize count = sizeof(told) / sizeof(told[0]);
-  jlongArray made = env->NewLongArray(count);
-  if (made != nullptr) {
-    env->SetLongArrayRegion(made, 0, count, reinterpret_cast<const jlong*>(told));
+  std::vector<int64_t> told;
+  for (const uint64_t one :
+       {uint64_t{memory.models}, uint64_t{memory.evicted}, memory.budget_bytes, memory.used_bytes,
+        memory.pooled_bytes, memory.evictions, memory.returns}) {
+    told.push_back(static_cast<int64_t>(one));
   }
-  return made;
+  return to_longs(env, told);
 }
 
 ADRENOC_NATIVE(jboolean, pause)(JNIEnv* env, jclass, jlong timeout_ms) {
