@@ -2,7 +2,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "base/failure.h"
@@ -120,20 +119,13 @@ class NormalForm {
         second - kTails - 1 < kTailCount - 1) {
       return first + (second - kTails);
     }
-    size_t low = 0;
-    size_t high = pairs_.count / 3;
-    const auto wanted = std::make_tuple(first, second);
-    while (low < high) {
-      const size_t at = (low + high) / 2;
-      if (std::make_tuple(pairs_[3 * at], pairs_[3 * at + 1]) < wanted) {
-        low = at + 1;
-      } else {
-        high = at;
-      }
-    }
-    const bool is_there =
-        3 * low < pairs_.count && pairs_[3 * low] == first && pairs_[3 * low + 1] == second;
-    return is_there ? pairs_[3 * low + 2] : 0;
+    const auto wanted = std::make_pair(first, second);
+    const auto at_row = [&](size_t row) {
+      return std::make_pair(pairs_[3 * row], pairs_[3 * row + 1]);
+    };
+    const size_t rows = pairs_.count / 3;
+    const size_t row = first_not(0, rows, [&](size_t one) { return at_row(one) < wanted; });
+    return row < rows && at_row(row) == wanted ? pairs_[3 * row + 2] : 0;
   }
 
   Numbers<uint32_t> points_;

@@ -105,18 +105,11 @@ class Merger final : public ModelOfTokens {
   };
 
   [[nodiscard]] std::optional<Merge> merge_of(uint32_t left, uint32_t right) const {
-    size_t low = starts_[left];
-    size_t high = starts_[left + 1];
-    while (low < high) {
-      const size_t at = (low + high) / 2;
-      if (merges_[3 * at] < right) {
-        low = at + 1;
-      } else {
-        high = at;
-      }
-    }
-    if (low == starts_[left + 1] || merges_[3 * low] != right) return std::nullopt;
-    return Merge{merges_[3 * low + 1], merges_[3 * low + 2]};
+    const size_t end = starts_[left + 1];
+    const size_t at =
+        first_not(starts_[left], end, [&](size_t one) { return merges_[3 * one] < right; });
+    if (at == end || merges_[3 * at] != right) return std::nullopt;
+    return Merge{merges_[3 * at + 1], merges_[3 * at + 2]};
   }
   [[nodiscard]] std::vector<uint32_t> begin(std::string_view piece) const {
     std::vector<uint32_t> tokens;
@@ -323,15 +316,10 @@ std::vector<SortedTexts::Found> SortedTexts::beginnings(std::string_view rest) c
   for (size_t length = 0; length < rest.size() && low < high; ++length) {
     const auto letter = static_cast<uint8_t>(rest[length]);
     const auto bound = [&](uint32_t least) {
-      size_t from = low;
-      size_t to = high;
-      while (from < to) {
-        const size_t at = (from + to) / 2;
+      return first_not(low, high, [&](size_t at) {
         const std::string_view text = texts_[number(at)];
-        const bool is_less = text.size() <= length || static_cast<uint8_t>(text[length]) < least;
-        (is_less ? from : to) = is_less ? at + 1 : at;
-      }
-      return from;
+        return text.size() <= length || static_cast<uint8_t>(text[length]) < least;
+      });
     };
     const size_t end = bound(letter + 1u);
     low = bound(letter);

@@ -22,6 +22,20 @@ struct Numbers {
   Number operator[](size_t at) const { return data[at]; }
 };
 
+// The first place from `low` on, up to `high`, that is not `less`, as those before it are.
+template <typename Less>
+size_t first_not(size_t low, size_t high, Less less) {
+  while (low < high) {
+    const size_t at = (low + high) / 2;
+    if (less(at)) {
+      low = at + 1;
+    } else {
+      high = at;
+    }
+  }
+  return low;
+}
+
 // Texts of the file, one behind the other.
 struct Texts {
   Numbers<uint32_t> starts;
