@@ -34,7 +34,7 @@ std::vector<Model::Tensor> tensors_of(const adrenoc_model* model, size_t count, 
   return tensors;
 }
 
-// Names of nodes and bundles (adrenoc/bundle/decoder_names.py).
+// Names of nodes and bundles (adrenoc/bundle/chat.py).
 constexpr const char* kTokens = "input_ids";
 constexpr const char* kMask = "attention_mask";
 constexpr const char* kPast = "past_length";

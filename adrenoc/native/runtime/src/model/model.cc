@@ -53,7 +53,7 @@ bool is_of_device(const Failure& failure) {
          failure.status() == ADRENOC_OUT_OF_MEMORY;
 }
 
-// What a decoder takes its number of tokens by (adrenoc/bundle/decoder_names.py).
+// What a decoder takes its number of tokens by (adrenoc/bundle/chat.py).
 constexpr const char* kPastLength = "past_length";
 constexpr size_t kCacheRank = 4;
 

@@ -48,7 +48,7 @@ int64_t rows_of_caches(const Manifest& manifest) {
   throw Failure(ADRENOC_UNSUPPORTED, "the model is no decoder with caches: it has no states");
 }
 
-// What no token of a text reads (adrenoc/bundle/decoder_names.py).
+// What no token of a text reads (adrenoc/bundle/chat.py).
 constexpr const char* kImageRows = "image_features";
 
 }  // namespace
