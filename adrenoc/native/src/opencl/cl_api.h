@@ -1,6 +1,7 @@
 // Opens libOpenCL at run time, and checks every call into it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
