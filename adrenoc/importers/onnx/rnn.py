@@ -85,7 +85,7 @@ def _lengths_of(node: OnnxNode, x: relax.Expr) -> Lengths | None:
     given = node.input(_LENGTHS)
     if given is None:
         return None
-    batch, steps = (int(extent) for extent in x.ty.shape[:2])
+    batch, steps, _ = (int(extent) for extent in x.ty.shape)
     whole = node.emit(relax.op.astype(given, "int32"))
     shaped = node.emit(relax.op.reshape(whole, [batch, 1]))
     return Lengths(node=node, expr=shaped, batch=batch, steps=steps)

@@ -253,9 +253,9 @@ def constant_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     wait = larger(rates.texture_latency_clocks, cost.copy_clocks)
     slots = steps * (mads + adding + texels + overhead) + cost.start_slots + cost.end_slots * sums
     serial = steps * wait + machine.slots_a_wave * slots
-    # In halves, but for a long total, which stands in floats beside what a k-step adds up.
-    held = sums * (3 if products > LONG_SUM else 1)
-    registers = (held + tile.pixels + texels) / 2 + cost.other_registers
+    # A long total stands in floats beside what a k-step adds up in halves.
+    totals = sums if products > LONG_SUM else 0
+    registers = totals + (sums + tile.pixels + texels) / 2 + cost.other_registers
     resident = smaller(machine.resident_waves(registers), slots_a_processor(vectors, machine))
     memory = machine.memory_clocks(bytes_of(work, tile))
     clocks = machine.clocks(waves, busiest, serial, resident)
