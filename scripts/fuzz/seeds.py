@@ -3,7 +3,6 @@
 import random
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +62,11 @@ def _contrib_operators() -> list[tuple[str, bytes]]:
     """Operators of onnxruntime's domain, one a model."""
     from tests.ir.test_import_contrib import CASES, save
 
-    return [
-        (f"{name}.onnx", _written(partial(save, name, recipe))) for name, recipe in CASES.items()
-    ]
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            (f"{name}.onnx", save(name, recipe, Path(folder)).read_bytes())
+            for name, recipe in CASES.items()
+        ]
 
 
 def _random_graphs() -> list[tuple[str, bytes]]:
