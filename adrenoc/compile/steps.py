@@ -380,7 +380,7 @@ def _record(log: DecisionLog, decisions: Iterable[Any]) -> None:
 
 
 def split_winograd_step(state: State) -> State:
-    """Return the graph before is kept: a limit of memory may ask for it."""
+    """Split convolutions, and keep the graph before: a limit of memory may ask for it."""
     split = run_on_graph(split_winograd)(state)
     changed = graph_of(split).nodes != graph_of(state).nodes
     return replace(split, unsplit=state.graph if changed else None)

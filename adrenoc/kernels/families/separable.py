@@ -518,7 +518,7 @@ def separable_work(graph: Graph, node: Node, options: CompileOptions) -> Separab
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
-    """Return each weight of both convolutions is used once for each output position."""
+    """Count the multiply-adds: each weight of both convolutions, once for each output position."""
     weights = sum(size_of(graph, name) for name in node.inputs[1:3])
     return weights * positions_of(graph, node.output)
 

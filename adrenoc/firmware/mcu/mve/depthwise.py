@@ -236,7 +236,7 @@ def _scale_sums(made: VectorStore) -> list[str]:
 
 
 def _clamp(low: int, high: int) -> list[str]:
-    """Return the lowest byte of each lane is within the bounds."""
+    """Return instructions after which the lowest byte of each lane is within the bounds."""
     if (low, high) == INT8:
         return ["vqmovnb.s32 q0, q0", "vqmovnb.s16 q0, q0"]
     lines = []

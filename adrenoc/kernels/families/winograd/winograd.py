@@ -93,7 +93,7 @@ class Winograd:
 
     @property
     def weight_growth(self) -> float:
-        """Return a transformed weight is at most so many times the largest weight."""
+        """Return how many times the largest weight a transformed weight can be."""
         return float(max(sum(abs(c) for c in row) for row in self.weight_transform)) ** 2
 
 
