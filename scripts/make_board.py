@@ -35,25 +35,30 @@ def classifier(name: str, size: int = 224, **options: Any) -> tuple[Any, tuple[A
     return models.get_model(name, weights=None, **options), image(size)
 
 
-def segmenter(name: str) -> tuple[Any, tuple[Any, ...]]:
-    """A network that labels pixels, without the head that only training uses."""
+def finished(whole: Any, finish: Callable[[Any], Any]) -> Any:
+    """A network of which only what `finish` makes of its results is an output."""
     import torch
-    from torchvision import models
 
-    whole = models.get_model(name, weights=None, weights_backbone=None)
-
-    class Labels(torch.nn.Module):
+    class Finished(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.whole = whole
 
         def forward(self, x: Any) -> Any:
-            return self.whole(x)["out"]
+            return finish(self.whole(x))
 
-    return Labels(), image(520)
+    return Finished()
 
 
-def parts(kind: str, *names: str, **extents: Any) -> Any:
+def segmenter(name: str) -> tuple[Any, tuple[Any, ...]]:
+    """A network that labels pixels, without the head that only training uses."""
+    from torchvision import models
+
+    whole = models.get_model(name, weights=None, weights_backbone=None)
+    return finished(whole, lambda made: made["out"]), image(520)
+
+
+def transformer(kind: str, *names: str, **extents: Any) -> Any:
     """A network of transformers of drawn weights."""
     import transformers
 
@@ -68,7 +73,7 @@ def whisper(width: int, heads: int, layers: int, tokens: int) -> tuple[Any, tupl
     extents = {"d_model": width, "encoder_layers": layers, "decoder_layers": layers}
     extents |= {f"{part}_attention_heads": heads for part in ("encoder", "decoder")}
     extents |= {f"{part}_ffn_dim": 4 * width for part in ("encoder", "decoder")}
-    model = parts("Whisper", "ForConditionalGeneration", **extents)
+    model = transformer("Whisper", "ForConditionalGeneration", **extents)
     return speech(model, torch.randn(1, 80, 3000), tokens)
 
 
@@ -97,38 +102,23 @@ def moonshine() -> tuple[Any, tuple[Any, ...]]:
     """Moonshine-tiny of five seconds of sound."""
     import torch
 
-    model = parts("Moonshine", "ForConditionalGeneration")
+    model = transformer("Moonshine", "ForConditionalGeneration")
     return speech(model, torch.randn(1, 80_000), 64)
 
 
 def embedder() -> tuple[Any, tuple[Any, ...]]:
-    """Return an encoder of text of BERT-base's extents, of 256 tokens."""
+    """An encoder of text of BERT-base's extents, of 256 tokens."""
     import torch
 
-    class Mean(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.whole = parts("Bert", "Model", vocab_size=32_128)
-
-        def forward(self, ids: Any) -> Any:
-            return self.whole(input_ids=ids).last_hidden_state.mean(1)
-
-    return Mean(), (torch.arange(256)[None],)
+    whole = transformer("Bert", "Model", vocab_size=32_128)
+    ids = torch.arange(256)[None]
+    return finished(whole, lambda made: made.last_hidden_state.mean(1)), (ids,)
 
 
 def segformer() -> tuple[Any, tuple[Any, ...]]:
     """SegFormer-B0 with its labels."""
-    import torch
-
-    class Labels(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.whole = parts("Segformer", "ForSemanticSegmentation", num_labels=150)
-
-        def forward(self, x: Any) -> Any:
-            return self.whole(x).logits
-
-    return Labels(), image(512)
+    whole = transformer("Segformer", "ForSemanticSegmentation", num_labels=150)
+    return finished(whole, lambda made: made.logits), image(512)
 
 
 auxiliary = {"aux_logits": False, "init_weights": False, "transform_input": False}

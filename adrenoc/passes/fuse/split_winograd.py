@@ -260,6 +260,7 @@ def choose_within_budget(
     """Return the convolutions, by what they make, that are to go by the algorithm."""
     if (options.storage_dtype, options.compute_dtype) != ("float16", "float32"):
         return frozenset(ways)
+    # Its own roundings: of each tensor computed and stored in halves, of weights of products.
     count = 0
     for node in graph.nodes:
         if graph.operand(node.output).dtype == "float16" and not node.moves_alone:

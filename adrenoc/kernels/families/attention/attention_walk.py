@@ -282,12 +282,12 @@ class AttentionWalk(ABC):
 
     def _query_at(self, block: Expr, channel: int, s: int) -> Expr:
         """Return where a channel of a set of the thread's rows lies."""
-        return self._of_set((block * iconst(LANES) + iconst(channel)) * iconst(self._high), s)
+        rows = (block * iconst(LANES) + iconst(channel)) * iconst(self._high)
+        return self._of_set(rows + self._y, s)
 
-    def _of_set(self, first: Expr, s: int) -> Expr:
-        """Return where, behind `first` vectors of each set, that of the thread's set `s` lies."""
-        row = first + self._y
-        return row if len(self._sets) == 1 else row * iconst(len(self._sets)) + iconst(s)
+    def _of_set(self, at: Expr, s: int) -> Expr:
+        """Return where set `s` of what lies at `at` is, where all sets lie beside each other."""
+        return at if len(self._sets) == 1 else at * iconst(len(self._sets)) + iconst(s)
 
     def _compute_scores(self, first: Expr, keys: int) -> list[Rows]:
         """Return the thread's scores, by block of four keys."""
@@ -417,7 +417,8 @@ class AttentionWalk(ABC):
 
     def _power_at(self, key: Expr, s: int) -> Expr:
         """Return where the exponentials of a set of the thread's rows with a key lie."""
-        return self._of_set((self.part * iconst(self.run) + key) * iconst(self._high), s)
+        rows = (self.part * iconst(self.run) + key) * iconst(self._high)
+        return self._of_set(rows + self._y, s)
 
     def _merge_parts(self, total: Expr) -> None:
         """Store the sum of what the parts of the keys gave, each scaled to the largest score."""
@@ -475,8 +476,7 @@ class AttentionWalk(ABC):
 
     def _tell_at(self, index: Expr, s: int) -> Expr:
         """Return where thread `index` leaves its number of a set."""
-        at = self._rows_of(self.part) * iconst(self._wide) + index
-        return at if len(self._sets) == 1 else at * iconst(len(self._sets)) + iconst(s)
+        return self._of_set(self._rows_of(self.part) * iconst(self._wide) + index, s)
 
     def _tell(self, values: list[Expr]) -> None:
         """Leave the thread's numbers, by set, to the others, who see them behind a barrier."""

@@ -223,15 +223,13 @@ def tiles_rule(context: RuleContext, node: Node) -> KernelCall:
     tiles, _ = kernel.output()
     tiling, padding = node.attrs["tiling"], node.attrs["geometry"].padding
     transform = tiling.transform
-    side, step, growth = transform.side, transform.outputs, _growth(tiling, tiles)
+    side, growth = transform.side, _growth(tiling, tiles)
     parts = row_parts(side)
     tile, block, part = builder.threads(tiling.tiles, x.extents.blocks, len(parts))
-    n, row, col = place(builder, tiling, tile)
+    n, row, column = place(builder, tiling, tile)
     down, across = tiling.dilation
-    top, left = (
-        builder.let(first_pixel(at, step, apart) - iconst(pad), "first")
-        for at, apart, pad in zip((row, col), tiling.dilation, padding[:2], strict=True)
-    )
+    top = builder.let(row - iconst(padding[0]), "top")
+    left = builder.let(column - iconst(padding[1]), "left")
     for number, rows in enumerate(parts):
         with builder.when(part == iconst(number) if len(parts) > 1 else None):
             matrix = [transform.input_transform[u] for u in rows]
@@ -275,11 +273,8 @@ def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
     transform, e = tiling.transform, out.extents
     side, step, growth = transform.side, transform.outputs, _growth(tiling, planes)
     tile, block, _ = builder.threads(tiling.tiles, e.blocks)
-    n, row, col = place(builder, tiling, tile)
-    top, left = (
-        builder.let(first_pixel(at, step, apart), "first")
-        for at, apart in zip((row, col), tiling.dilation, strict=True)
-    )
+    n, row, column = place(builder, tiling, tile)
+    top, left = builder.let(row, "top"), builder.let(column, "left")
     by_column = []
     for v in range(side):
         texels = [
@@ -302,7 +297,7 @@ def pixels_rule(context: RuleContext, node: Node) -> KernelCall:
     return kernel.call()
 
 
-def first_pixel(tile: Expr, step: int, apart: int) -> Expr:
+def _first_pixel(tile: Expr, step: int, apart: int) -> Expr:
     """Return the first row or column of a tile of `step` of them, each `apart` from the next."""
     if apart == 1:
         return tile * iconst(step)
@@ -326,13 +321,17 @@ def _times(builder: KernelBuilder, value: Expr, factor: float) -> Expr:
 
 
 def place(builder: KernelBuilder, tiling: Tiling, tile: Expr) -> tuple[Expr, Expr, Expr]:
-    """Return the image, row and column of a tile."""
+    """Return the image of a tile, and the row and column of its first pixel."""
+    down, across = tiling.dilation
+    step = tiling.transform.outputs
     col = builder.let(remainder(tile, tiling.cols), "tx")
     over = quotient(tile, tiling.cols)
     if tiling.images == 1:
-        return iconst(0), builder.let(over, "ty"), col
-    row = builder.let(remainder(over, tiling.rows), "ty")
-    return builder.let(quotient(over, tiling.rows), "n"), row, col
+        n, row = iconst(0), builder.let(over, "ty")
+    else:
+        row = builder.let(remainder(over, tiling.rows), "ty")
+        n = builder.let(quotient(over, tiling.rows), "n")
+    return n, _first_pixel(row, step, down), _first_pixel(col, step, across)
 
 
 def combinations(

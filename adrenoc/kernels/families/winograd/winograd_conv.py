@@ -243,7 +243,7 @@ class WinogradConv:
                 minimum(self.first_tile + at, iconst(self.tiling.tiles - 1)), "tile"
             )
             n, row, col = place(builder, self.tiling, number)
-            top = builder.share(row * iconst(OUTPUTS) - iconst(self.padding[0]), "top")
+            top = builder.share(row - iconst(self.padding[0]), "top")
             to = (block * iconst(self.planes) + u * iconst(side)) * iconst(tile.group_tiles) + at
             rows.append(
                 _Row(
@@ -251,7 +251,7 @@ class WinogradConv:
                     block=block,
                     first=builder.share(top + pick(u, first), "ya"),
                     second=builder.share(top + pick(u, second), "yb"),
-                    left=builder.share(col * iconst(OUTPUTS) - iconst(self.padding[1]), "left"),
+                    left=builder.share(col - iconst(self.padding[1]), "left"),
                     sign=builder.share(signs_of(u, sign, 1 / self.growth, builder.compute), "sign"),
                     to=builder.share(to, "to"),
                 )
@@ -372,8 +372,8 @@ class WinogradConv:
             "block",
         )
         n, row, col = place(builder, self.tiling, number)
-        y = builder.let(row * iconst(OUTPUTS) + i, "y")
-        left = builder.let(col * iconst(OUTPUTS), "left")
+        y = builder.let(row + i, "y")
+        left = builder.let(col, "left")
         with builder.when(self._test_inside(number, block, y)), builder.computing(ACCUMULATOR):
             # The rows of the transform are 1 1 1 0 and 0 1 -1 1.
             signs = [int(row[2]) for row in transform]
