@@ -156,6 +156,8 @@ class ConvConstantsCost:
     """The most taps of all input blocks of a k-step, where it takes several."""
     widest_row: int
     """The most taps of a kernel row, all of which are written out."""
+    sides: Sizes
+    """Threads of a work-group along an axis."""
     fewest_slots: int
     """The fewest waves that find a slot."""
     fewest_pixels: int
@@ -166,6 +168,8 @@ class ConvConstantsCost:
     """Slots of a k-step beside reads and multiply-adds: the request, the wait, counters."""
     texel_slots: float
     """Slots of a texel beside its read: its coordinates as floats."""
+    row_texel_slots: float
+    """Further slots of a texel where the kernel has several taps a row."""
     start_slots: float
     end_slots: float
     other_registers: float

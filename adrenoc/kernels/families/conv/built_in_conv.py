@@ -45,7 +45,6 @@ from adrenoc.kernels.families.conv.conv_tile_local import bytes_of
 from adrenoc.kernels.families.shared.context import KernelCall, NodeKernel
 from adrenoc.kernels.families.shared.conv_geometry import (
     POINT,
-    ConvGeometry,
     ConvTile,
     ConvWork,
     Route,
@@ -71,13 +70,17 @@ from adrenoc.target.gpu import FILE_VECTOR_BYTES, MATRIX_SIDE, ConstantFile, Lim
 
 
 def conv2d_constants(
-    kernel: NodeKernel, geometry: ConvGeometry, tile: ConvTile, x: Access, weight: Access
+    kernel: NodeKernel,
+    work: ConvWork,
+    tile: ConvTile,
+    x: Access,
+    weight: Access,
 ) -> KernelCall:
     """Make the kernel that convolves x with packed weights, in halves.
 
     Shapes:
         x: roles N, C, H, W
-        weight: `pack_steps`, flat
+        weight: `pack_steps`, flat; of several sets, each row of x is multiplied by its own
     """
     file = kernel.context.machine.constant_file
     if file is None:
@@ -85,15 +88,19 @@ def conv2d_constants(
     # As many bytes as the constant file has, which stand for it.
     place = kernel.zeros("constant_place", file.bytes // WORD_BYTES)
     builder, (out, epilogue) = kernel.builder, kernel.output()
+    geometry = work.geometry
     source, (kh, kw) = x.extents, geometry.kernel
-    thread = _start_thread(builder, tile, out)
+    thread = _start_thread(builder, work, tile, out)
     left, row0, col0 = first_reads(builder, geometry, tile, thread)
     channels = source.c if source.blocks == 1 else LANES
     steps = source.blocks // tile.unroll
     sums, runs = start_sums(builder, tile, out, kh * kw * source.blocks * channels)
     vectors = step_vectors(kw, tile)
     weights = _SlotWeights(builder, tile, weight.buffer, place.buffer, file, vectors)
-    first = builder.let(thread.group * iconst(kh * steps * vectors), "wb")
+    band = thread.group
+    if work.weight_sets > 1:
+        band = thread.row * iconst(-(-out.extents.blocks // tile.out_blocks)) + band
+    first = builder.let(band * iconst(kh * steps * vectors), "wb")
 
     def multiply(ky: Expr, step: Expr) -> None:
         row = builder.let(row0 + ky * iconst(geometry.dilation[0]), "y")
@@ -122,13 +129,23 @@ def conv2d_constants(
     return kernel.call()
 
 
-def _start_thread(builder: KernelBuilder, tile: ConvTile, out: Access) -> Thread:
+def _joins_rows(work: ConvWork) -> bool:
+    """Return whether threads along x go on with the next row: no wave ends with one.
+
+    Taps of several rows are better read by work-groups that have several rows.
+    """
+    return work.geometry.kernel == (1, 1) and work.weight_sets == 1
+
+
+def _start_thread(builder: KernelBuilder, work: ConvWork, tile: ConvTile, out: Access) -> Thread:
     """Start the threads, and name what one of them makes; all of a work-group copy weights."""
     e = out.extents
     columns, groups = -(-e.w // tile.pixels), -(-e.blocks // tile.out_blocks)
-    gx, gy, gz = builder.threads(
-        columns, e.h, e.n * groups, work_group=tile.work_group, cooperate=True
-    )
+    joined = _joins_rows(work) and e.h > 1
+    extents = (columns * e.h, 1) if joined else (columns, e.h)
+    gx, gy, gz = builder.threads(*extents, e.n * groups, work_group=tile.work_group, cooperate=True)
+    if joined:
+        gx, gy = builder.let(floormod(gx, columns), "gx"), builder.let(floordiv(gx, columns), "gy")
     n, group = (iconst(0), gz) if e.n == 1 else (floordiv(gz, groups), floormod(gz, groups))
     first_out = builder.let(group * iconst(tile.out_blocks), "ob")
     return Thread(n, gy, gx, group, first_out, iconst(0), 0)
@@ -197,14 +214,19 @@ def constant_candidates(work: ConvWork, limits: Limits, machine: Machine) -> Til
     rows: list[tuple[int, ...]] = []
     kw = work.geometry.kernel[1]
     suits = work.half and work.geometry.groups == 1 and not work.centred and work.image is None
-    if file is not None and suits and work.weight_sets == 1 and kw <= cost.widest_row:
+    if file is not None and suits and kw <= cost.widest_row:
         e = work.out
         for pixels in cost.pixels:
             if pixels > 1 and pixels > e.w // 2:
                 break
-            if e.w * e.h < cost.fewest_pixels:
+            if e.w * e.h < cost.fewest_pixels * work.weight_sets:
                 continue
-            groups = list(groups_of_a_wave(-(-e.w // pixels), e.h, 1, limits, machine.cost))
+            columns, high = -(-e.w // pixels), e.h
+            if _joins_rows(work):
+                columns, high = columns * high, 1
+            elif work.weight_sets > 1:
+                high = 1
+            groups = list(groups_of_a_wave(columns, high, 1, limits, machine.cost, cost.sides))
             for out_blocks, unroll in product(cost.out_blocks, cost.unrolls):
                 if out_blocks > e.blocks or pixels * out_blocks > cost.most_sums:
                     continue
@@ -242,7 +264,8 @@ def constant_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     # What a k-step adds up in halves is added to the total: as a float where that is long.
     adding = sums * LANES * (2 if products > LONG_SUM else 1 / machine.half_rate)
     mads = sums * LANES * tile.unroll * kw * work.channels
-    overhead = cost.step_slots + cost.texel_slots * texels + work.texel_work * texels
+    texel_slots = cost.texel_slots + (cost.row_texel_slots if kw > 1 else 0) + work.texel_work
+    overhead = cost.step_slots + texel_slots * texels
     alu = machine.wave * (mads / machine.half_rate + adding + overhead) / machine.lanes
     texture = machine.wave * texels / machine.texels_of(work.storage_bytes)
     vectors = step_vectors(kw, tile)
@@ -253,9 +276,9 @@ def constant_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     wait = larger(rates.texture_latency_clocks, cost.copy_clocks)
     slots = steps * (mads + adding + texels + overhead) + cost.start_slots + cost.end_slots * sums
     serial = steps * wait + machine.slots_a_wave * slots
-    # A long total stands in floats beside what a k-step adds up in halves.
-    totals = sums if products > LONG_SUM else 0
-    registers = totals + (sums + tile.pixels + texels) / 2 + cost.other_registers
+    # A long total stands in floats; what a k-step adds to it in halves is one vector at a time.
+    totals = sums if products > LONG_SUM else sums / 2
+    registers = totals + (tile.pixels + texels) / 2 + cost.other_registers
     resident = smaller(machine.resident_waves(registers), slots_a_processor(vectors, machine))
     memory = machine.memory_clocks(bytes_of(work, tile))
     clocks = machine.clocks(waves, busiest, serial, resident)
@@ -265,7 +288,11 @@ def constant_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
 def count_waves(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     """Return waves of the whole kernel."""
     e, (gx, gy, gz) = work.out, tile.work_group or (1, 1, 1)
-    groups = round_up(round_up(e.w / tile.pixels) / gx) * round_up(e.h / gy)
+    columns = round_up(e.w / tile.pixels)
+    if _joins_rows(work):
+        groups = round_up(columns * e.h / gx)
+    else:
+        groups = round_up(columns / gx) * round_up(e.h / gy)
     per_image = round_up(e.blocks / tile.out_blocks)
     return groups * round_up(e.n * per_image / gz) * round_up(gx * gy * gz / machine.wave)
 

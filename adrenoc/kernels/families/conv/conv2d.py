@@ -5,7 +5,7 @@ activation texel feeds 16 multiply-adds an output block, a weight texel four a p
 through the texture cache.  Zero padding is the sampler's border: no test inside the loops.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -263,9 +263,9 @@ def _rows(
 
 
 def groups_of_a_wave(
-    x: int, y: int, z: int, limits: Limits, costs: Cost
+    x: int, y: int, z: int, limits: Limits, costs: Cost, sides: Sequence[int] = ()
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield work-groups of at most a wave.
+    """Yield work-groups of at most a wave, of `sides` if there are any.
 
     Neighbours in x read neighbouring texels, so groups are not narrow where the image is wide.
     """
@@ -275,10 +275,10 @@ def groups_of_a_wave(
     if x * y == 1:
         yield min(power_of_two(z), most), 1, 1
         return
-    for gx in _sizes(x, cost):
+    for gx in _sizes(x, cost, sides):
         if gx < min(x, cost.narrowest_group, most):
             continue
-        for gy in _sizes(y, cost):
+        for gy in _sizes(y, cost, sides):
             if gx * gy > most:
                 break
             yield gx, gy, min(power_of_two(z), most // (gx * gy), deepest)
@@ -345,7 +345,7 @@ def _registers(work: ConvWork, tile: ConvTile, cost: ConvTextureCost) -> Column:
     return round_up(vectors * (0.5 if work.half else 1.0)) + cost.address_registers
 
 
-def _sizes(extent: int, cost: ConvTextureCost) -> list[int]:
+def _sizes(extent: int, cost: ConvTextureCost, sides: Sequence[int]) -> list[int]:
     """Return sides up to the extent, and the extent itself where it is small."""
-    sizes = [side for side in cost.sides if side < 2 * extent]
+    sizes = [side for side in sides or cost.sides if side < 2 * extent]
     return sorted({*sizes, extent} if extent <= cost.most_whole else sizes)

@@ -216,12 +216,12 @@ def dense_conv(
     kernel = context.kernel(node, family, half=work.half)
     x = kernel.input_or_prologue()
     if tile.route is Route.CONSTANTS:
-        _tell(kernel, "weights in the constant file", "a copy in local memory")
+        tell_trial(kernel, "weights in the constant file", "a copy in local memory")
         kind = f"{family}_steps{tile.out_blocks}x{tile.unroll}"
         weight = kernel.flat(weight_name, kind, lambda w: pack_steps(oihw(w), tile))
-        return conv2d_constants(kernel, geometry, tile, x, weight)
+        return conv2d_constants(kernel, work, tile, x, weight)
     if tile.route is Route.MATRICES:
-        _tell(kernel, "tiles by matrix units", "tiles that threads make")
+        tell_trial(kernel, "tiles by matrix units", "tiles that threads make")
         kind = f"{family}_tiles{tile.out_blocks}"
         weight = kernel.flat(weight_name, kind, lambda w: pack_tiles(oihw(w), tile))
         return conv2d_matrices(kernel, tile, x, weight)
@@ -243,7 +243,7 @@ def dense_conv(
     return make(kernel, geometry, tile, x, weight)
 
 
-def _tell(kernel: NodeKernel, taken: str, instead: str) -> None:
+def tell_trial(kernel: NodeKernel, taken: str, instead: str) -> None:
     """Log what the runtime decides on the device."""
     reason = f"estimated the fastest; where the runtime's trial on the device fails: {instead}"
     kernel.context.log.add(kernel.node.name, taken, reason)

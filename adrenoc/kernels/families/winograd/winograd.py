@@ -38,6 +38,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
+from itertools import product
 
 import numpy as np
 
@@ -47,21 +48,26 @@ from adrenoc.ir.layout import LANES, Extents
 from adrenoc.ir.program import Matrix
 from adrenoc.kernels.access import Access
 from adrenoc.kernels.builder import KernelBuilder
-from adrenoc.kernels.families.conv.conv_rules import estimate_clocks
+from adrenoc.kernels.families.conv.built_in_conv import (
+    constant_candidates,
+    conv2d_constants,
+    pack_steps,
+)
+from adrenoc.kernels.families.conv.conv_rules import estimate_clocks, tell_trial
 from adrenoc.kernels.families.conv.conv_tile_local import local_candidates
 from adrenoc.kernels.families.conv.local_conv import conv2d_local
-from adrenoc.kernels.families.shared.context import KernelCall, RuleContext
+from adrenoc.kernels.families.shared.context import KernelCall, Pack, RuleContext
 from adrenoc.kernels.families.shared.conv_geometry import (
     POINT,
     ConvTile,
     ConvWork,
+    Route,
     pointwise_work,
     transpose_to_oihw,
 )
 from adrenoc.kernels.families.shared.conv_weights import declare_run, has_texel_weights
-from adrenoc.kernels.families.shared.machine import MOST_KNOWN, Machine, Scored, TileTable
+from adrenoc.kernels.families.shared.machine import MOST_KNOWN, Machine, Scored, TileTables
 from adrenoc.kernels.weights import pack_local
-from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Limits
 
 TAPS = 3
@@ -363,13 +369,24 @@ def multiply_rule(context: RuleContext, node: Node) -> KernelCall:
     tile = context.choose(node, "winograd_multiply", tiles, tiles)
     kernel = context.kernel(node, "winograd_multiply", half=work.half)
     x = kernel.input(x_name)
-    transform, layout = tiling.transform, str(node.attrs["kernel_layout"])
+    transform = tiling.transform
+    oihw = partial(transpose_to_oihw, layout=str(node.attrs["kernel_layout"]))
+    if tile.route is Route.CONSTANTS:
+        tell_trial(kernel, "weights in the constant file", "a copy in local memory")
+        weight = kernel.flat(
+            weight_name,
+            f"winograd{transform.outputs}_steps{tile.out_blocks}x{tile.unroll}",
+            partial(_pack, pack=lambda plane: pack_steps(plane, tile)),
+            oihw,
+            transform=transform.weight_transform,
+        )
+        return conv2d_constants(kernel, work, tile, x, weight)
     weight = declare_run(
         kernel,
         weight_name,
         f"winograd{transform.outputs}_{tile.packed_as}",
-        partial(_pack, tile=tile),
-        partial(transpose_to_oihw, layout=layout),
+        partial(_pack, pack=lambda plane: pack_local(plane, *tile.packing)),
+        oihw,
         transform=transform.weight_transform,
         texels=has_texel_weights(work, machine),
     )
@@ -386,16 +403,17 @@ def multiply_work(work: ConvWork, tiling: Tiling) -> ConvWork:
 def score_multiply_tiles(work: ConvWork, limits: Limits, machine: Machine) -> Scored[ConvTile]:
     """Return the tiles of the multiplication, each with its estimate."""
     return Scored(
-        lambda: multiply_candidates(work, limits, machine.cost),
+        lambda: multiply_candidates(work, limits, machine),
         lambda tile: estimate_clocks(work, tile, machine),
     )
 
 
-def multiply_candidates(work: ConvWork, limits: Limits, costs: Cost) -> TileTable[ConvTile]:
+def multiply_candidates(work: ConvWork, limits: Limits, machine: Machine) -> TileTables[ConvTile]:
     """Return the tiles whose work-groups keep to one row, for each row has its own weights."""
-    return local_candidates(work, limits, costs).where(
+    local = local_candidates(work, limits, machine.cost).where(
         lambda tile: tile.work_group is not None and tile.work_group[1] == 1
     )
+    return TileTables(constant_candidates(work, limits, machine), local)
 
 
 def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine, *, back: bool) -> float:
@@ -420,12 +438,7 @@ def transform_clocks(work: ConvWork, tiling: Tiling, machine: Machine, *, back: 
     return machine.clocks(waves, busiest, serial, machine.resident_waves(registers))
 
 
-def _pack(transformed: np.ndarray, tile: ConvTile) -> np.ndarray:
-    """Return weights `[O, I, side, side]`, those of each number of a tile as one set."""
-    side = transformed.shape[-1]
-    sets = [
-        pack_local(transformed[:, :, i : i + 1, j : j + 1], *tile.packing)
-        for i in range(side)
-        for j in range(side)
-    ]
-    return np.concatenate(sets)
+def _pack(transformed: np.ndarray, pack: Pack) -> np.ndarray:
+    """Return weights `[O, I, side, side]`, those of each number of a tile packed as one set."""
+    places = product(range(transformed.shape[-1]), repeat=2)
+    return np.concatenate([pack(transformed[:, :, i : i + 1, j : j + 1]) for i, j in places])
