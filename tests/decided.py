@@ -8,6 +8,7 @@ import pytest
 
 from adrenoc.kernels.families.shared.machine import Machine
 from adrenoc.kernels.families.shared.schedule import TunedSchedules
+from adrenoc.passes.fuse import split_winograd
 from adrenoc.passes.fuse.fuse_depthwise import PairForm
 from adrenoc.target.cost import Cost
 from adrenoc.target.gpu import Performance
@@ -23,6 +24,16 @@ def set_joins(patch: pytest.MonkeyPatch, **values: float) -> None:
         return replace(machine, cost=replace(cost, joins=replace(cost.joins, **values)))
 
     patch.setattr(Machine, "from_performance", change)
+
+
+def force_winograd(patch: pytest.MonkeyPatch) -> None:
+    """Have Winograd's algorithm in three kernels, which no model would choose for small images."""
+    patch.setattr(split_winograd, "LAUNCHES", -1e9)
+    known = Machine.from_performance
+    patch.setattr(
+        Machine, "from_performance", lambda *of: replace(known(*of), winograd_least_pixels=1)
+    )
+    set_joins(patch, winograd_least_launches=0)
 
 
 def slow_host(patch: pytest.MonkeyPatch, launch_us: float) -> None:

@@ -24,7 +24,9 @@ from adrenoc.kernels.families.conv.built_in_conv import (
 )
 from adrenoc.kernels.families.shared.conv_geometry import ConvTile
 from adrenoc.kernels.families.shared.machine import TileTables
+from adrenoc.kernels.families.winograd import winograd
 from adrenoc.target.target import load_target
+from tests.decided import force_winograd
 from tests.host.run_op import Ops
 from tests.opencl.implementation import plain_environment
 
@@ -35,6 +37,7 @@ EXPECTED = os.environ.get("BUILT_INS_EXPECTED", "the driver does not take its bu
 """What the runtime says became of them."""
 CASES: tuple[tuple[int, int, int, int, dict[str, Any]], ...] = (
     (64, 32, 9, 1, {}),
+    (64, 24, 21, 1, {"strides": [2, 2]}),
     (64, 30, 14, 3, {"pads": [1, 1, 1, 1]}),
     (64, 36, 13, 3, {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
     (64, 20, 12, 3, {"dilations": [2, 2], "pads": [2, 2, 2, 2]}),
@@ -64,8 +67,8 @@ def _what_became(module) -> Iterator[str]:
         yield from _what_became(part)
 
 
-def _check(ops: Ops, device, name: str, target: str) -> None:
-    ops.asked = {"compute_dtype": "float16", "winograd": False}
+def _check(ops: Ops, device, name: str, target: str, *, algorithm: bool = False) -> None:
+    ops.asked = {"compute_dtype": "float16", "winograd": algorithm}
     ops.check(device, "fp16", target=target)
     (said,) = _what_became(ops.module)
     assert said.startswith(f"{name}: ") and EXPECTED in said
@@ -104,6 +107,22 @@ def test_products(ops, device, offer, list_tiles, name, target):
     _check(ops, device, name, target)
 
 
+@pytest.mark.parametrize("side", [33, 40])
+def test_winograd_products(ops, device, monkeypatch, side):
+    """Each row of the product, a number of all tiles, has weights of its own."""
+    force_winograd(monkeypatch)
+    monkeypatch.setattr(
+        winograd, "multiply_candidates", lambda *of: TileTables(constant_candidates(*of))
+    )
+    winograd.score_multiply_tiles.cache_clear()
+    x = ops("Relu", ops.input(1, 64, side, side))
+    made = ops("Conv", x, ops.weight(36, 64, 3, 3), ops.weight(36), pads=[1, 1, 1, 1])
+    ops.output(ops("Relu", made))
+    _check(ops, device, "the constant file", "host:830", algorithm=True)
+    winograd.score_multiply_tiles.cache_clear()
+    assert "winograd_multiply" in ops.kernels
+
+
 def _run_with(words: str, expected: str, folder: Path, *chosen: str) -> None:
     plain = plain_environment(folder)
     if not plain:
@@ -132,7 +151,8 @@ def test_with_the_built_ins(device, tmp_path):
     words = "".join(
         (WORDS / f"{name}.cl").read_text() for name in ("constant_file", "matrix_units")
     )
-    chosen = ("test_constant_file", "test_matrix_units", "test_products")
+    chosen = ("constant_file", "matrix_units", "products", "winograd_products")
+    chosen = tuple(f"test_{name}" for name in chosen)
     _run_with(words, "used, its trial was right", tmp_path, *chosen)
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from adrenoc.kernels.families.shared.conv_geometry import Route
-from adrenoc.kernels.families.shared.machine import Machine, Scored
+from adrenoc.kernels.families.shared.machine import Scored
 from adrenoc.kernels.families.winograd import winograd_conv_rule as winograd_conv
 from adrenoc.kernels.families.winograd.winograd_conv import WinogradTile
 from adrenoc.passes.fuse import split_winograd
 from adrenoc.target.target import load_target
-from tests.decided import choose_by_chance, estimate_pairs, set_joins
+from tests.decided import choose_by_chance, estimate_pairs, force_winograd, set_joins
 from tests.host.run_op import Ops
 
 pytestmark = pytest.mark.operator
@@ -268,13 +268,8 @@ def test_of_one_channel(ops, size, form, device, monkeypatch):
 
 @pytest.fixture
 def split(monkeypatch) -> None:
-    """Three kernels: the cost model would not choose them for images as small as these."""
-    monkeypatch.setattr(split_winograd, "LAUNCHES", -1e9)
-    known = Machine.from_performance
-    monkeypatch.setattr(
-        Machine, "from_performance", lambda *of: replace(known(*of), winograd_least_pixels=1)
-    )
-    set_joins(monkeypatch, winograd_least_launches=0)
+    """Three kernels."""
+    force_winograd(monkeypatch)
 
 
 @pytest.fixture

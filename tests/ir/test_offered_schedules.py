@@ -177,6 +177,7 @@ def test_every_family_that_declares_local_memory_is_among_them(tried):
 
 TARGET = load_target("adreno")
 LIMITS = TARGET.limits
+MACHINE = Machine.from_performance(TARGET.performance, TARGET.cost)
 
 
 def _work(
@@ -215,7 +216,7 @@ def _work(
 def test_a_product_of_tiles_has_schedules(in_blocks, channels, tiles, half):
     size = 2 if half else 4
     work = _work(1, (channels, 16, tiles), in_blocks, bytes_each=size, half=half, weight_sets=16)
-    found = list(multiply_candidates(work, LIMITS, TARGET.cost))
+    found = list(multiply_candidates(work, LIMITS, MACHINE))
     assert found
     for tile in found:
         window = whole_k_steps(in_blocks, tile.k_step)
@@ -244,13 +245,12 @@ def test_schedules_of_winograd_in_one_kernel_fit(in_blocks, channels, size, half
 
 @pytest.mark.parametrize("half", [False, True])
 def test_a_convolution_is_searched_once_by_all_passes(half):
-    machine = Machine.from_performance(TARGET.performance, TARGET.cost)
     work, same = (_work(3, (32, 28, 28), 8, pad=1, half=half) for _ in range(2))
-    tiles = conv_rules.score_tiles(work, LIMITS, machine)
-    assert conv_rules.score_tiles(same, LIMITS, machine) is tiles
-    assert conv_rules.least_clocks(same, LIMITS, machine) == tiles.least
+    tiles = conv_rules.score_tiles(work, LIMITS, MACHINE)
+    assert conv_rules.score_tiles(same, LIMITS, MACHINE) is tiles
+    assert conv_rules.least_clocks(same, LIMITS, MACHINE) == tiles.least
     for tile in list(tiles)[::100]:
-        assert tiles(tile) == conv_rules.estimate_clocks(same, tile, machine)
+        assert tiles(tile) == conv_rules.estimate_clocks(same, tile, MACHINE)
 
 
 def _registers_660(work: ConvWork, **actions) -> float:

@@ -276,9 +276,11 @@ def constant_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     wait = larger(rates.texture_latency_clocks, cost.copy_clocks)
     slots = steps * (mads + adding + texels + overhead) + cost.start_slots + cost.end_slots * sums
     serial = steps * wait + machine.slots_a_wave * slots
-    # A long total stands in floats; what a k-step adds to it in halves is one vector at a time.
+    # A long total stands in floats; what a k-step adds to it in halves is there at once where it
+    # is of several taps, else one vector after the other.
     totals = sums if products > LONG_SUM else sums / 2
-    registers = totals + (tile.pixels + texels) / 2 + cost.other_registers
+    at_once = sums if kw > 1 and products > LONG_SUM else 0
+    registers = totals + (at_once + tile.pixels + texels) / 2 + cost.other_registers
     resident = smaller(machine.resident_waves(registers), slots_a_processor(vectors, machine))
     memory = machine.memory_clocks(bytes_of(work, tile))
     clocks = machine.clocks(waves, busiest, serial, resident)
