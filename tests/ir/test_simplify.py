@@ -3,6 +3,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tvm
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from tvm import relax
 
 from adrenoc.importers.relax.values import constant_value, op_name
@@ -225,6 +227,25 @@ CASES: dict[str, tuple[tuple[int, ...], Callable[[relax.Expr], relax.Expr], dict
 def test_what_is_left_computes_the_same(name):
     shape, build, left = CASES[name]
     assert operators(simplified(shape, build)) == left
+
+
+@settings(max_examples=12)
+@given(
+    batch=st.integers(1, 2),
+    taps=st.integers(1, 40),
+    stride=st.integers(2, 24),
+    length=st.integers(40, 99),
+    pads=st.tuples(st.integers(0, 30), st.integers(0, 30)),
+)
+@example(batch=2, taps=33, stride=16, length=97, pads=(0, 0))  # samples at the end that none reads
+@example(batch=1, taps=32, stride=8, length=40, pads=(3, 30))
+def test_filters_of_one_row_of_samples_fold_their_stride(batch, taps, stride, length, pads):
+    def build(x: relax.Expr) -> relax.Expr:
+        return op.nn.conv1d(x, const(3, 1, taps), strides=stride, padding=pads)
+
+    left = operators(simplified((batch, 1, length), build))
+    blocks = -(-taps // stride) * -(-stride // 4) * 4
+    assert ("permute_dims" in left) == (stride >= 4 and blocks <= 2 * taps)
 
 
 @pytest.mark.parametrize("place", [-1, 2, 3])

@@ -44,6 +44,7 @@ from adrenoc.importers.relax.values import (
 )
 from adrenoc.ir.layout import LANES
 from adrenoc.passes.rewrites.fold_scale import fold_scales
+from adrenoc.passes.rewrites.fold_strides import fold_strides
 from adrenoc.passes.rewrites.join_layer_norms import join_layer_norms
 from adrenoc.passes.rewrites.narrow_doubles import narrow_doubles
 
@@ -142,6 +143,7 @@ def simplify(module: tvm.IRModule) -> tuple[tvm.IRModule, DecisionLog]:
     narrow_doubles(flat)
     join_layer_norms(flat)
     fold_scales(flat)
+    fold_strides(flat)
     bindings: list[Binding] = []
     for binding in flat.bindings:
         value, join = binding.value, _join_of(binding.value)
