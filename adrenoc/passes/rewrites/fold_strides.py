@@ -19,7 +19,6 @@ from adrenoc.importers.relax.values import (
     static_shape,
 )
 from adrenoc.ir.layout import LANES
-from adrenoc.passes.rewrites.fold_scale import remake_conv
 
 _LEAST_STRIDE = 4
 """Samples of a texel: with fewer, channels would lie empty again."""
@@ -74,4 +73,4 @@ def _fold(flat: FlatFunction, binding: Binding, bindings: list[Binding]) -> rela
         f"{stride} channels, {taps} taps",
         f"one channel and {weight.shape[2]} taps by {stride}, where a texel would hold one sample",
     )
-    return remake_conv(conv, x, make_constant(folded), strides=[1], padding=[0, 0])
+    return relax.op.nn.conv1d(x, make_constant(folded), out_dtype=dtype_of(binding.var))
