@@ -158,11 +158,9 @@ _TAPS = 9
 def check_model(
     model: Path, *, target: Target, options: CompileOptions, policy: Policy, reporter: Reporter
 ) -> Verdict:
-    """Plan `model` and hold the plan against `policy`.
-
-    A plan beyond `policy.max_memory_mib` is planned again, as `compile` does it. Raises
-    AdrenocError where the file is damaged, an operator or a shape is not supported, ...
-    """
+    """Plan `model` and hold the plan against `policy`. A plan beyond `policy.max_memory_mib` is
+    planned again, as `compile` does it. Raises AdrenocError where the file is damaged, an operator
+    or a shape is not supported, ..."""
     state = _plan(model, target, options, reporter)
     limit, refused = policy.max_memory_mib, None
     if limit is not None and storage_of(state).plan.peak_bytes > limit * MIB:

@@ -384,11 +384,9 @@ def take_products(
     pairs: Iterable[tuple[WeightedProduct, WeightedProduct]],
     elements: Mapping[str, int],
 ) -> onnx.ModelProto:
-    """`shipped` with the second of each pair, of `source`, in place of the first.
-
-    Constants in floats get the data type that the place has by `elements`, by the name of what is
-    made there. Raises InputError where a weight of the source is beyond that data type.
-    """
+    """`shipped` with the second of each pair, of `source`, in place of the first. Constants in
+    floats get the data type that the place has by `elements`, by the name of what is made there.
+    Raises InputError where a weight of the source is beyond that data type."""
     mended = onnx.ModelProto()
     mended.CopyFrom(shipped)
     taken = {old.made: (old, new) for old, new in pairs}

@@ -22,11 +22,9 @@ _COMPILERS = ("c++", "g++", "clang++")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedItem:
-    """One thing that was looked at.
-
-    `state` is `ok`, `missing` (only what `needed_for` names does not work) or `broken` (nothing
-    works until it is mended); `fix` is the command to type, empty when all is well.
-    """
+    """One thing that was looked at. `state` is `ok`, `missing` (only what `needed_for` names does
+    not work) or `broken` (nothing works until it is mended); `fix` is the command to type, empty
+    when all is well."""
 
     subject: str
     state: str

@@ -78,10 +78,8 @@ def check_tokens(
     given: Mapping[str, np.ndarray] | None = None,
 ) -> TokenCheck:
     """Run the reference over prompt and tokens at once, and compare each token and its logits.
-
     `given` are its inputs beside tokens and caches. Raises InputError where there are no tokens to
-    compare, or the model is no decoder with a past; else as `run_reference` does.
-    """
+    compare, or the model is no decoder with a past; else as `run_reference` does."""
     if not tokens:
         raise InputError(
             f"no token was generated: the prompt's {len(prompt)} tokens fill the context",

@@ -210,11 +210,9 @@ class InputFile:
 
 
 def input_files(folder: Path) -> tuple[Path, ...]:
-    """Return the .npz and .npy files of a folder by name: each is one set of inputs.
-
-    All are read once: what is damaged is told before the minutes that a search takes. Raises
-    InputError where there is no such folder, or none of them in it, or one of them is damaged.
-    """
+    """Return the .npz and .npy files of a folder by name: each is one set of inputs. All are read
+    once: what is damaged is told before the minutes that a search takes. Raises InputError where
+    there is no such folder, or none of them in it, or one of them is damaged."""
     try:
         found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".npz", ".npy"))
     except OSError as error:
@@ -301,10 +299,8 @@ def shapes_of(
 
 def random_input(spec: TensorSpec, *, seed: int = 0) -> np.ndarray:
     """Draw the random input of a tensor: the same numbers for the same seed, name, shape and dtype.
-
     Floats are normal with deviation 1; integers fit what they index, as far as that is known, else
-    wide ones lie in 0 to 9.
-    """
+    wide ones lie in 0 to 9."""
     generator = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
     dtype = np.dtype(spec.dtype)
     if dtype.kind == "f":

@@ -130,11 +130,9 @@ _DRAWS = 6
 
 
 class Reference:
-    """What the reference makes of one set of inputs, and how exactly it knows that.
-
-    The one rule by which outputs are right or wrong.  What the rule has to compute is computed
-    where outputs are beyond the tolerance, and once for all of them.
-    """
+    """What the reference makes of one set of inputs, and how exactly it knows that. The one rule by
+    which outputs are right or wrong. What the rule has to compute is computed where outputs are
+    beyond the tolerance, and once for all of them."""
 
     def __init__(self, model: Path, inputs: Arrays, expected: Arrays) -> None:
         self._model, self._inputs, self._expected = model, inputs, expected
@@ -203,11 +201,9 @@ def judge_outputs(
 
 
 def run_moved(model: Path, inputs: Arrays) -> list[dict[str, np.ndarray]]:
-    """Run the reference on inputs and constants that are one float step (ULP) away, by draw.
-
-    Where it refuses the model with other constants, the inputs alone are moved; kernels that have
-    no such operator, as LiteRT's plain ones lack MediaPipe's, are left out.
-    """
+    """Run the reference on inputs and constants that are one float step (ULP) away, by draw. Where
+    it refuses the model with other constants, the inputs alone are moved; kernels that have no such
+    operator, as LiteRT's plain ones lack MediaPipe's, are left out."""
     found = []
     for number in range(_DRAWS):
         random = np.random.default_rng(number)
@@ -273,11 +269,9 @@ def _onnx(model: Path, perturb: Perturb) -> bytes:
 
 
 def _tflite(model: Path, perturb: Perturb) -> bytes:
-    """Constants in float, and the scales of tensors, of which equal ones stay equal.
-
-    LiteRT refuses operators that only move data between two scales, and other scales than the
-    powers of two that the format says of a sigmoid or a softmax.
-    """
+    """Constants in float, and the scales of tensors, of which equal ones stay equal. LiteRT refuses
+    operators that only move data between two scales, and other scales than the powers of two that
+    the format says of a sigmoid or a softmax."""
     schema = import_runtime("ai-edge-litert", "ai_edge_litert.schema_py_generated", "TFLite")
     made = schema.ModelT.InitFromObj(schema.Model.GetRootAs(model.read_bytes(), 0))
     tensors = [tensor for graph in made.subgraphs for tensor in graph.tensors]

@@ -73,22 +73,18 @@ def run_steps(
     tensors: Iterable[str] = (),
     optimise: bool = True,
 ) -> list[Arrays]:
-    """Run a model once on each of `feeds`; what `run_reference` returns of each run.
-
-    `kept` are inputs and the outputs of the run before that they are, as states of a decoder; the
-    first run is given them. Raises as `run_reference` does.
-    """
+    """Run a model once on each of `feeds`; what `run_reference` returns of each run. `kept` are
+    inputs and the outputs of the run before that they are, as states of a decoder; the first run is
+    given them. Raises as `run_reference` does."""
     more = {"kept": tuple(kept), "tensors": tuple(tensors), "optimise": optimise}
     found: list[Arrays] = _ask("run_steps", model, list(feeds), **more)
     return found
 
 
 def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Arrays]:
-    """Return the outputs of the runtime's other kernels for the same model, by their names.
-
-    Each rounds in its own way; those that refuse the model are left out. Raises ToolError where one
-    of them crashed.
-    """
+    """Return the outputs of the runtime's other kernels for the same model, by their names. Each
+    rounds in its own way; those that refuse the model are left out. Raises ToolError where one of
+    them crashed."""
     found: dict[str, Arrays] = _ask("other_kernels", model, inputs)
     return found
 

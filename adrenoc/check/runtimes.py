@@ -299,11 +299,9 @@ def run_steps(
     tensors: Iterable[str] = (),
     optimise: bool = True,
 ) -> list[dict[str, np.ndarray]]:
-    """Run a model once on each of `feeds`, and return what `run_reference` does of each run.
-
-    `kept` are inputs and the outputs of the run before that they are; the first run is given them.
-    Variables of a TFLite file go from run to run by themselves.
-    """
+    """Run a model once on each of `feeds`, and return what `run_reference` does of each run. `kept`
+    are inputs and the outputs of the run before that they are; the first run is given them.
+    Variables of a TFLite file go from run to run by themselves."""
     wanted = tuple(dict.fromkeys(tensors))
     if find_model_files(model).format == "tflite":
         interpreter = open_interpreter(model, feeds[0], keep_all=bool(wanted))

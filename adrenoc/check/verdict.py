@@ -149,10 +149,8 @@ class NearMiss:
 @dataclass(frozen=True, kw_only=True)
 class DecoderVerdict:
     """What a decoder's token takes: `weight_bytes` are read whole, `cache_bytes` as far as filled.
-
     `tokens_per_s` is the most that the memory bus lets through with an empty context,
-    `full_tokens_per_s` with all `rows`; None where the target states no rate or no byte is read.
-    """
+    `full_tokens_per_s` with all `rows`; None where the target states no rate or no byte is read."""
 
     rows: int
     weight_bytes: int

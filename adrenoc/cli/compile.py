@@ -447,11 +447,9 @@ def _choose_signatures(model: Path, asked: Sequence[str]) -> tuple[str, ...]:
 
 
 def _refuse_with_several(keys: Sequence[str], others: Sequence[tuple[object, str]]) -> None:
-    """Do nothing where one signature, or none, is asked for.
-
-    `others` are values of options that several do not go with, and how each is typed. Raises
-    click.UsageError where one of them was given, too.
-    """
+    """Do nothing where one signature, or none, is asked for. `others` are values of options that
+    several do not go with, and how each is typed. Raises click.UsageError where one of them was
+    given, too."""
     given = next((words for value, words in others if value), None)
     if len(keys) > 1 and given is not None:
         raise click.UsageError(

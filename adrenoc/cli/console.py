@@ -173,11 +173,9 @@ def error_console() -> Console:
 
 
 class ConsoleReporter:
-    """A Reporter that draws one line a stage, with a bar below while work goes on.
-
-    Use it as a context manager, so that the bar ends whatever happens.  `verbose`: the parts of
-    stages have lines too.
-    """
+    """A Reporter that draws one line a stage, with a bar below while work goes on. Use it as a
+    context manager, so that the bar ends whatever happens. `verbose`: the parts of stages have
+    lines too."""
 
     def __init__(self, *, verbose: bool = False) -> None:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

@@ -110,7 +110,7 @@ def fleet_command(given: _Given) -> int:
         members,
         tracked,
         ResultStore(given.folder),
-        on_end=_silent if wants_json() else _say,
+        on_end=(lambda *_: None) if wants_json() else _say,
     )
     lines = lines_of(rows, before)
     if given.page is not None:
@@ -198,10 +198,6 @@ def _places(given: _Given) -> tuple[tuple[FleetMember, ...], tuple[TrackedKind, 
         raise click.UsageError("a tracker names its devices itself: no others beside it")
     members = (FleetMember(name=name, options=words) for name, words in reached.items())
     return tuple(members), tuple(kinds.values())
-
-
-def _silent(job: Job, result: Result) -> None:
-    """Say nothing: with --json all comes at the end."""
 
 
 def _say(job: Job, result: Result) -> None:

@@ -139,12 +139,9 @@ def _names_of(name: str) -> Iterator[str]:
 def run_encoders(
     place: RunPlace, paths: Sequence[Path], offer: EncoderInputs, prompt: Sequence[int]
 ) -> None:
-    """Run encoders, each on what there is by then.
-
-    An encoder after the first may be a decoder's first call, of which only what it makes of the one
-    before it counts: its tokens are the prompt's. Raises InputError where an input is not there, or
-    a file does not fit.
-    """
+    """Run encoders, each on what there is by then. An encoder after the first may be a decoder's
+    first call, of which only what it makes of the one before it counts: its tokens are the
+    prompt's. Raises InputError where an input is not there, or a file does not fit."""
     import numpy as np
 
     from adrenoc.bundle.bundle import open_bundle

@@ -37,11 +37,9 @@ _MOST_FILES = 10_000
 
 
 class InputPath(click.Path):
-    """A file or folder that a command reads; no output of the command may replace it.
-
-    `replaced` frees what the command is to change.  Of a folder, the files of `pattern` are read.
-    `as_text` keeps a value that may be a name, too.
-    """
+    """A file or folder that a command reads; no output of the command may replace it. `replaced`
+    frees what the command is to change. Of a folder, the files of `pattern` are read. `as_text`
+    keeps a value that may be a name, too."""
 
     def __init__(
         self, *, replaced: bool = False, pattern: str = "*", as_text: bool = False

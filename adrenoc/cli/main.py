@@ -65,9 +65,8 @@ from adrenoc.cli.write_views import view_command
 
 class SectionedGroup(click.Group):
     """A command line of many commands: help lists them by what they are for, as they are added.
-
-    Click's own list is in the order of the alphabet, and cuts sentences that a line does not hold.
-    """
+    Click's own list is in the order of the alphabet, and cuts sentences that a line does not
+    hold."""
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]

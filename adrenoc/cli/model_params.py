@@ -195,11 +195,9 @@ def parse_numbers(text: str, what: str, *, least: int) -> tuple[int, ...]:
 
 
 class NamedValueParam(Parsed):
-    """`NAME=VALUE` of names that are listed; `-` and `_` in them are the same.
-
-    `what` says in refusals what a name is, `known` gives each as it is typed with what it stands
-    for, `read` reads the value of one, and `knows_more` tells of names that cannot be listed.
-    """
+    """`NAME=VALUE` of names that are listed; `-` and `_` in them are the same. `what` says in
+    refusals what a name is, `known` gives each as it is typed with what it stands for, `read` reads
+    the value of one, and `knows_more` tells of names that cannot be listed."""
 
     def __init__(
         self,

@@ -46,11 +46,9 @@ infinity."""
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceChoice:
-    """What `--on` says: `cl_device` of this machine, of the server at `where`, or of a phone.
-
-    A server asks for `key`; of a tracker, that is the kind of device.  `adb` is the phone's serial
-    number, empty for the only one and None for no phone.
-    """
+    """What `--on` says: `cl_device` of this machine, of the server at `where`, or of a phone. A
+    server asks for `key`; of a tracker, that is the kind of device. `adb` is the phone's serial
+    number, empty for the only one and None for no phone."""
 
     text: str = ""
     cl_device: str = ""

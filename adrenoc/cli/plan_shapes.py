@@ -35,10 +35,8 @@ _HINT = "adrenoc compile MODEL --shape input:1..8,3,224..512/96,224..512/96"
 @dataclass(frozen=True, kw_only=True)
 class ShapeRange:
     """The extents that each dimension of an input can have, ascending, and how they were written.
-
-    Ranges that are written alike at the same axis of several inputs vary together: a batch, or
-    the length of a sentence and of its mask.
-    """
+    Ranges that are written alike at the same axis of several inputs vary together: a batch, or the
+    length of a sentence and of its mask."""
 
     name: str
     extents: tuple[tuple[int, ...], ...]

@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.live import Live
@@ -59,19 +58,15 @@ class JsonObserver:
         if changed != self._last:
             self._last = changed
             del plain["kernels"]
-            _line({"event": "progress", **plain})
+            say_json({"event": "progress", **plain}, indent=None)
 
     def event(self, text: str) -> None:
         """Print a line."""
-        _line({"event": "remark", "text": text})
+        say_json({"event": "remark", "text": text}, indent=None)
 
     def result(self, progress: TuneProgress, log: Path) -> None:
         """Print the last line."""
-        _line({"event": "result", "log": str(log), **asdict(progress)})
-
-
-def _line(value: dict[str, Any]) -> None:
-    say_json(value, indent=None)
+        say_json({"event": "result", "log": str(log), **asdict(progress)}, indent=None)
 
 
 class LiveObserver:
@@ -89,12 +84,7 @@ class LiveObserver:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def event(self, text: str) -> None:

@@ -51,11 +51,9 @@ class Uncertainty:
         return _interval(self._all(expected))[1]
 
     def excuse(self, seen: np.ndarray, expected: np.ndarray, *, least: float, labels: bool) -> str:
-        """Return why numbers more than `least` apart are no error; empty where one is.
-
-        Of `labels` each is right or wrong by itself: wrong is what no result of the reference has,
-        and `least` the share that may be.
-        """
+        """Return why numbers more than `least` apart are no error; empty where one is. Of `labels`
+        each is right or wrong by itself: wrong is what no result of the reference has, and `least`
+        the share that may be."""
         error = np.abs(seen.astype(np.float64) - expected)
         if not labels and float(error.max(initial=0.0)) <= self.step * ONE:
             return f"within {self.step_is}, {self.step:.3g}"
@@ -198,11 +196,9 @@ class TensorCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The comparison of all outputs with one tolerance for `range_error`.
-
-    `note` is what else is to be said of the reference, `fed` what inputs were where nobody gave
-    any; both are empty where that is nothing.
-    """
+    """The comparison of all outputs with one tolerance for `range_error`. `note` is what else is to
+    be said of the reference, `fed` what inputs were where nobody gave any; both are empty where
+    that is nothing."""
 
     tensors: tuple[TensorCheck, ...]
     tolerance: float
@@ -423,11 +419,9 @@ def holds_choices(expected: np.ndarray) -> bool:
 
 
 def _cut_to_found(seen: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return the entries before those that mark what was not found, if the reference ends.
-
-    Outputs whose extent depends on data have a fixed one in a bundle; -1 stands behind the last
-    entry (False, or the largest number of unsigned integers).
-    """
+    """Return the entries before those that mark what was not found, if the reference ends. Outputs
+    whose extent depends on data have a fixed one in a bundle; -1 stands behind the last entry
+    (False, or the largest number of unsigned integers)."""
     if seen.ndim != expected.ndim:
         return seen
     axes = [a for a in range(seen.ndim) if seen.shape[a] != expected.shape[a]]

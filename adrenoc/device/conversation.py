@@ -197,12 +197,9 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """What a turn came to: the text, why it ended, and the tokens that it took.
-
-    `ended` is "end" (a token that ends), "stop" (a text that stops), "most" or "full" (the
-    context).  `kept` of the `prompt` tokens were in the caches before.  `calls` of tools are no
-    part of the text.
-    """
+    """What a turn came to: the text, why it ended, and the tokens that it took. `ended` is "end" (a
+    token that ends), "stop" (a text that stops), "most" or "full" (the context). `kept` of the
+    `prompt` tokens were in the caches before. `calls` of tools are no part of the text."""
 
     text: str
     ended: str

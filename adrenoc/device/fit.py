@@ -139,10 +139,8 @@ def check_inputs(specs: tuple[TensorSpec, ...], inputs: Mapping[str, np.ndarray]
 
 def check_version(bundle: Bundle, stamp: str, *, where: str) -> None:
     """Refuse a runtime of another TVM than the bundle was compiled with: its byte code differs.
-
     `stamp` is what `adrenoc.runtime.version` answers: "0.1.0 tvm-0.27.0.post1 ...". Raises
-    BundleError where the versions differ.
-    """
+    BundleError where the versions differ."""
     seen = next((word[4:] for word in stamp.split() if word.startswith("tvm-0")), "")
     wanted = bundle.manifest.versions.get("apache-tvm", "")
     if seen and wanted and seen != wanted:

@@ -54,10 +54,8 @@ _BUDGET_MS = 100
 @dataclass(frozen=True, kw_only=True)
 class Wish:
     """What to generate: `most` tokens (0: all that there is room for), none after one of `ends`.
-
-    `grammar` is the form of an answer, which a conversation keeps.  Without `guesses` each token is
-    made by itself.
-    """
+    `grammar` is the form of an answer, which a conversation keeps. Without `guesses` each token is
+    made by itself."""
 
     most: int = 0
     ends: tuple[int, ...] = ()
@@ -131,10 +129,8 @@ class Decoder:
 
     def generate(self, token: int, wish: Wish, allow: Allow | None = None) -> Iterator[list[int]]:
         """Yield tokens after `token`, which is taken in, as they come; `ended` says why no more do.
-
         `allow` says before each which may come, given those that came since it was asked. Raises
-        InputError where the caches are full, or a bias is for a token that is not there.
-        """
+        InputError where the caches are full, or a bias is for a token that is not there."""
         self._check_room(1)
         self._start(token, wish, is_constrained=allow is not None)
         left, budget_ms = wish.most or self.rows, 0  # the first token comes alone
@@ -466,11 +462,9 @@ def _time_first(decoder: Decoder, length: int) -> float:
 
 
 def time_token_ms(decoder: Decoder, context: int, count: int) -> float:
-    """Return milliseconds of one of `count` tokens after `context` others.
-
-    The `WARM_STEPS` before them, which note and try the ways to launch, are not counted. Raises
-    RuntimeError, ValueError or MemoryError as TVM and the OpenCL runtime do.
-    """
+    """Return milliseconds of one of `count` tokens after `context` others. The `WARM_STEPS` before
+    them, which note and try the ways to launch, are not counted. Raises RuntimeError, ValueError or
+    MemoryError as TVM and the OpenCL runtime do."""
     decoder.rewind(min(context, decoder.length))
     decoder.take_in([_SEED_TOKEN] * (context - decoder.length))
     _make_tokens(decoder, WARM_STEPS)

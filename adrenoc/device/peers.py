@@ -292,10 +292,8 @@ class Greetings:
         self, expected_key: str, *, tick_s: float, refused: Callable[[str], None]
     ) -> Peer | None:
         """Return the first peer that says `expected_key`; None when none did for `tick_s`.
-
         `refused` is told of each that was sent away, with the reason. Raises OSError where the
-        listening socket was closed, by another thread too.
-        """
+        listening socket was closed, by another thread too."""
         end = time.monotonic() + tick_s
         while True:
             # At least one look, so that what came while nobody looked is not late.

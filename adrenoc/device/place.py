@@ -284,11 +284,9 @@ def _prepare() -> None:
 
 
 def pick_device(wanted: str) -> tuple[int, dict[str, Any]]:
-    """Return the number and the facts of the device `wanted`: a number or a part of its name.
-
-    An empty `wanted` takes the first device that has images. Raises DeviceError where there is no
-    device, none of that name, or none with images.
-    """
+    """Return the number and the facts of the device `wanted`: a number or a part of its name. An
+    empty `wanted` takes the first device that has images. Raises DeviceError where there is no
+    device, none of that name, or none with images."""
     from adrenoc.native import opencl
 
     return choose_device(list_devices(), wanted, absent=opencl.absent_devices())

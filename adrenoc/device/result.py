@@ -33,11 +33,9 @@ class KernelTime:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTime:
-    """Time that the device needed for one node of the model, in one run.
-
-    `gflops` and `gb_per_s` are what it reached, each tensor counted once; `of_roofline` is the
-    share of the fastest that the target's figures allow, None where they do not tell.
-    """
+    """Time that the device needed for one node of the model, in one run. `gflops` and `gb_per_s`
+    are what it reached, each tensor counted once; `of_roofline` is the share of the fastest that
+    the target's figures allow, None where they do not tell."""
 
     node: str
     kernel: str
@@ -82,11 +80,9 @@ def kernel_times(launches: Sequence[TimedLaunch]) -> tuple[KernelTime, ...]:
 def node_times(
     launches: Sequence[TimedLaunch], infos: Sequence[LaunchInfo]
 ) -> tuple[NodeTime, ...]:
-    """Return each launch with the node that it computes, in order.
-
-    Nothing where the kernels that ran are not those that the bundle lists (branches that were not
-    taken, or a bundle without a list): a wrong name is worse than none.
-    """
+    """Return each launch with the node that it computes, in order. Nothing where the kernels that
+    ran are not those that the bundle lists (branches that were not taken, or a bundle without a
+    list): a wrong name is worse than none."""
     if [launch.kernel for launch in launches] != [info.kernel for info in infos]:
         return ()
     return tuple(_node_time(launch, info) for launch, info in zip(launches, infos, strict=True))
@@ -201,10 +197,8 @@ class Reading:
 @dataclass(frozen=True, kw_only=True)
 class RunTrace:
     """A run on the host's clock; spans lie beside or within each other, in the order of their ends.
-
-    `launches` are those of the span `profiled`, by the device's own clock.  `left_out` counts spans
-    that were too many to keep.
-    """
+    `launches` are those of the span `profiled`, by the device's own clock. `left_out` counts spans
+    that were too many to keep."""
 
     spans: tuple[TraceSpan, ...] = ()
     readings: tuple[Reading, ...] = ()
@@ -294,10 +288,8 @@ class RegionRun:
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions:
     """Where built kernels are kept: `folder`, empty for the one that the server has.
-
     `qualcomm_rule` lets a Qualcomm driver run what an older build of it, or another of the same
-    branch, has built.
-    """
+    branch, has built."""
 
     folder: str = ""
     qualcomm_rule: bool = False

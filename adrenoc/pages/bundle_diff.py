@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 
 from adrenoc.base.text.report import (
@@ -102,10 +103,7 @@ def _read_body(kernel: KernelInfo) -> str:
 
 
 def _first_nodes(launches: Sequence[LaunchInfo]) -> dict[str, str]:
-    nodes: dict[str, str] = {}
-    for launch in launches:
-        nodes.setdefault(launch.kernel, launch.node)
-    return nodes
+    return {launch.kernel: launch.node for launch in reversed(launches)}
 
 
 def _one_sided(old: KernelInfo | None, new: KernelInfo | None) -> KernelChange:
@@ -381,8 +379,9 @@ def _compare_decisions(
     before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
 ) -> tuple[DecisionChange, ...]:
     """Decisions that only one has, those of one stage on one subject side by side."""
-    old, new = (Counter(map(_decision_key, log)) for log in (before, after))
-    gone: dict[tuple[str, str], list[_Said]] = defaultdict(list)
+    facts = itemgetter("stage", "subject", "taken", "reason")
+    old, new = (Counter(map(facts, log)) for log in (before, after))
+    gone: dict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
     for said in (old - new).elements():
         gone[said[:2]].append(said)
     changes = []
@@ -398,13 +397,6 @@ def _compare_decisions(
         for stage, subject, taken, reason in chain.from_iterable(gone.values())
     ]
     return tuple(changes)
-
-
-_Said = tuple[str, str, str, str]
-
-
-def _decision_key(entry: Mapping[str, str]) -> _Said:
-    return entry["stage"], entry["subject"], entry["taken"], entry["reason"]
 
 
 def diff_html(diff: BundleDiff, before: Bundle, after: Bundle) -> str:

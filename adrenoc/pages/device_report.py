@@ -143,14 +143,13 @@ def device(plain: Any, names: Names) -> str | None:
     return text(plain.partition(" at ")[0], names) if isinstance(plain, str) else None
 
 
-def listed_target(plain: Any, names: Names) -> str | None:
-    """Return a listed device; a target file has a name of the user's."""
-    return plain if isinstance(plain, str) and _LISTED.fullmatch(plain) else None
+def matching(form: re.Pattern[str]) -> Pick:
+    """Return texts of one form: listed devices (a target file has a name of the user's), or
+    extensions of OpenCL, which no user names."""
+    return lambda plain, _: plain if isinstance(plain, str) and form.fullmatch(plain) else None
 
 
-def extension(plain: Any, names: Names) -> str | None:
-    """Return an extension of OpenCL, which no user names."""
-    return plain if isinstance(plain, str) and _EXTENSION.fullmatch(plain) else None
+listed_target, extension = matching(_LISTED), matching(_EXTENSION)
 
 
 def stand_in(kind: str) -> Pick:
@@ -411,35 +410,33 @@ _LAB = fields(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FileKind:
     """One kind of file: a JSON or TOML with these keys, and what may be sent of it."""
 
     name: str
     made_by: str
-    keys: frozenset[str]
+    keys: str
     pick: Pick
 
 
-def _kind(name: str, made_by: str, keys: str, pick: Pick) -> FileKind:
-    return FileKind(name=name, made_by=made_by, keys=frozenset(keys.split()), pick=pick)
-
-
 KINDS = (
-    _kind("run", "adrenoc run --json", "device driver times launching", _RUN),
-    _kind("fleet", "adrenoc device fleet --json", "fleet", fields(fleet=each(_FLEET_LINE))),
-    _kind("calibration", "adrenoc device calibrate --json", "device driver measures", _CALIBRATION),
-    _kind(
+    FileKind("run", "adrenoc run --json", "device driver times launching", _RUN),
+    FileKind("fleet", "adrenoc device fleet --json", "fleet", fields(fleet=each(_FLEET_LINE))),
+    FileKind(
+        "calibration", "adrenoc device calibrate --json", "device driver measures", _CALIBRATION
+    ),
+    FileKind(
         "validation",
         "adrenoc device calibrate --validate --json",
         "validation",
         fields("", "", **_VALIDATION),
     ),
-    _kind("verified device", "adrenoc device verify", "device suites is_right", _VERIFIED),
-    _kind("lab app", "adrenoc-lab.apk", "adrenoc_lab runtime", _LAB),
-    _kind("target", "adrenoc device calibrate -o FILE.toml", "base limits", _TARGET),
+    FileKind("verified device", "adrenoc device verify", "device suites is_right", _VERIFIED),
+    FileKind("lab app", "adrenoc-lab.apk", "adrenoc_lab runtime", _LAB),
+    FileKind("target", "adrenoc device calibrate -o FILE.toml", "base limits", _TARGET),
     # The text of an error may name files and tensors.
-    _kind(
+    FileKind(
         "error",
         "a command with --json that failed",
         "error",
@@ -450,4 +447,4 @@ KINDS = (
 
 def kind_of(plain: Mapping[str, Any]) -> FileKind | None:
     """Return what a file is, by its keys."""
-    return next((kind for kind in KINDS if kind.keys <= plain.keys()), None)
+    return next((kind for kind in KINDS if plain.keys() >= {*kind.keys.split()}), None)

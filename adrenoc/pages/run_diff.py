@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from adrenoc.base.errors import InputError
 from adrenoc.base.files.read import read_plain
 from adrenoc.base.text.json_text import RecordReader, read_json
@@ -48,12 +50,9 @@ class TimeChange:
 
 @dataclass(frozen=True, kw_only=True)
 class RunDiff:
-    """What came out.
-
-    `verdict` is "faster", "slower", "no difference" (none that these runs could tell) or "open",
-    with the `reason`.  `speedup` is of the medians.  `spread_ms` are the quartiles of the runs
-    before and after, where they are told.
-    """
+    """What came out. `verdict` is "faster", "slower", "no difference" (none that these runs could
+    tell) or "open", with the `reason`. `speedup` is of the medians. `spread_ms` are the quartiles
+    of the runs before and after, where they are told."""
 
     before: str
     after: str
@@ -175,30 +174,16 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float]:
 def rank_chance(first: Sequence[float], second: Sequence[float]) -> float:
     """Return how often ranks would part so far by chance, from both sides; by the normal curve."""
     count, others = len(first), len(second)
-    ranks, ties = _rank([*first, *second])
-    rank_sum = sum(ranks[:count])
-    middle = count * (count + others + 1) / 2
     whole = count + others
+    _, place, alike = np.unique([*first, *second], return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(alike) - (alike - 1) / 2)[place]  # from 1, equals share theirs
+    rank_sum, ties = float(ranks[:count].sum()), float((alike**3 - alike).sum())
+    middle = count * (whole + 1) / 2
     variance = count * others / 12 * (whole + 1 - ties / (whole * (whole - 1)))
     if variance <= 0:
         return 1.0
     distance = max(0.0, abs(rank_sum - middle) - 0.5) / math.sqrt(variance)
     return math.erfc(distance / math.sqrt(2))
-
-
-def _rank(values: Sequence[float]) -> tuple[list[float], float]:
-    """Ranks from 1, equals sharing theirs; and the sum of t^3 - t over all ties of t."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks, ties, start = [0.0] * len(values), 0.0, 0
-    while start < len(order):
-        end = start
-        while end < len(order) and values[order[end]] == values[order[start]]:
-            end += 1
-        for place in order[start:end]:
-            ranks[place] = (start + end + 1) / 2
-        ties += (end - start) ** 3 - (end - start)
-        start = end
-    return ranks, ties
 
 
 def _compare_kernels(

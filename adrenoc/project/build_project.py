@@ -64,12 +64,9 @@ class BundleOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How to build.
-
-    `locked`: nothing may differ from the lock, which stays as it is, and so does what lies where a
-    bundle that differs would go.  `accept`: what grew beyond
-    `grow` is taken, and becomes what the lock has.
-    """
+    """How to build. `locked`: nothing may differ from the lock, which stays as it is, and so does
+    what lies where a bundle that differs would go. `accept`: what grew beyond `grow` is taken, and
+    becomes what the lock has."""
 
     locked: bool = False
     accept: bool = False

@@ -301,11 +301,9 @@ _SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class LockedBundle:
-    """One bundle: the words of its compilation, what those read, and what came out.
-
-    `reads` has digests of files by the option that names them; `parts` those of the bundle's files,
-    all kernels as one.
-    """
+    """One bundle: the words of its compilation, what those read, and what came out. `reads` has
+    digests of files by the option that names them; `parts` those of the bundle's files, all kernels
+    as one."""
 
     name: str
     words: tuple[str, ...]

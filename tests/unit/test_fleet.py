@@ -28,8 +28,8 @@ from adrenoc.lab.fleet.jobs import (
     target_of,
 )
 from adrenoc.lab.fleet.table import (
-    FleetBaseline,
     FleetLine,
+    find_before,
     fleet_html,
     junit_xml,
     lines_of,
@@ -315,12 +315,12 @@ def test_a_baseline_knows_a_model_in_another_folder():
     facts = {"action": RUN, "device": "x", "target": "adreno", "status": "right"}
     one, other = (FleetLine(**facts, model=f"{place}/m.onnx", p50_ms=1.0) for place in ("a", "b"))
     alone = FleetLine(**facts, model="c/n.onnx")
-    before = FleetBaseline(lines=(one, other, alone))
-    assert before.find(replace(one, p50_ms=9.0)) == one
-    assert before.find(other) == other
-    assert before.find(replace(alone, model="elsewhere/n.onnx")) == alone
-    assert before.find(replace(one, model="elsewhere/m.onnx")) is None  # which of the two?
-    assert before.find(replace(one, device="y")) is None
+    before = (one, other, alone)
+    assert find_before(before, replace(one, p50_ms=9.0)) == one
+    assert find_before(before, other) == other
+    assert find_before(before, replace(alone, model="elsewhere/n.onnx")) == alone
+    assert find_before(before, replace(one, model="elsewhere/m.onnx")) is None  # which of the two?
+    assert find_before(before, replace(one, device="y")) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"fleet": 1}', '{"fleet": [{}]}', '{"fleet": [1]}'])

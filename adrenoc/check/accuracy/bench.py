@@ -401,11 +401,9 @@ class AccuracyBench:
         return stored_in_half(program_of(self.run_planning(preset, pins)))
 
     def ideal(self) -> ProgramRun:
-        """Return the model in float32 throughout, with rounding where it is asked for.
-
-        In plain buffers and without what saves time, so that every tensor that any plan stores is
-        there, and no kernel is shared with the plans that are examined.
-        """
+        """Return the model in float32 throughout, with rounding where it is asked for. In plain
+        buffers and without what saves time, so that every tensor that any plan stores is there, and
+        no kernel is shared with the plans that are examined."""
         state = self._run_fusion("fp32")
         options = replace(state.options, textures=False, winograd=False)
         nodes = [replace(n, op="map") if n.is_concat else n for n in graph_of(state).nodes]
@@ -425,11 +423,9 @@ class AccuracyBench:
     def cut(
         self, preset: str, constants: Mapping[str, np.ndarray] | None = None
     ) -> tuple[ProgramRun, tuple[str, ...]]:
-        """Build every layer alone: what a layer makes is an output, what it reads is an input.
-
-        The inputs are those of the model and `input_of_cut` of each layer's tensor; `constants`
-        replace those of their names.
-        """
+        """Build every layer alone: what a layer makes is an output, what it reads is an input. The
+        inputs are those of the model and `input_of_cut` of each layer's tensor; `constants` replace
+        those of their names."""
         whole = graph_of(self._run_fusion(preset))
         made = {node.output for node in self.layers}
         read = {n for n in made if whole.consumers[n]}
@@ -455,11 +451,9 @@ class AccuracyBench:
         return self._build_graph(graph.replace_nodes(nodes, tensors), preset), graph.outputs
 
     def magnitudes(self, layers: Iterable[Node]) -> tuple[ProgramRun, tuple[str, ...]]:
-        """Return what products add up to by their size: the same sums over |x| and |w|.
-
-        The inputs are `input_of_cut` of the tensors that they read, to be given as sizes; in
-        float32, without epilogues.
-        """
+        """Return what products add up to by their size: the same sums over |x| and |w|. The inputs
+        are `input_of_cut` of the tensors that they read, to be given as sizes; in float32, without
+        epilogues."""
         nodes, tensors = [], {}
         for node in layers:
             for name in node.inputs[:2]:

@@ -33,11 +33,9 @@ def number_of_layer(name: str) -> str:
 
 
 def number_layers(nodes: Sequence[Node], name_of: Callable[[str], str]) -> dict[str, str]:
-    """Tensor -> the layer of the model that its node belongs to, by the exporter's names.
-
-    A product belongs to the layer that made what it multiplies: the sum behind it may have the name
-    of the layer that comes next.
-    """
+    """Tensor -> the layer of the model that its node belongs to, by the exporter's names. A product
+    belongs to the layer that made what it multiplies: the sum behind it may have the name of the
+    layer that comes next."""
     found: dict[str, str] = {}
     place = _BEFORE
     for node in nodes:
@@ -51,11 +49,9 @@ def number_layers(nodes: Sequence[Node], name_of: Callable[[str], str]) -> dict[
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderLayer:
-    """A layer of the model, by its number, or what lies before or behind all of them.
-
-    The largest error that a kernel of it adds by its weights, by its activations and by the
-    caches, and what the network up to its last kernel has come to.
-    """
+    """A layer of the model, by its number, or what lies before or behind all of them. The largest
+    error that a kernel of it adds by its weights, by its activations and by the caches, and what
+    the network up to its last kernel has come to."""
 
     name: str
     weights: float

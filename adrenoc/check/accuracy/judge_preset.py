@@ -140,10 +140,8 @@ _SHARE = 0.5
 @dataclass(frozen=True, kw_only=True)
 class Unit:
     """Tensors that are pinned together, by the graph's names, and what that keeps from half.
-
-    `bytes_more` is what a run then moves more: each tensor is written once and read by each
-    reader, each constant is read once.
-    """
+    `bytes_more` is what a run then moves more: each tensor is written once and read by each reader,
+    each constant is read once."""
 
     tensors: tuple[str, ...]
     stored: HalfTensors

@@ -17,12 +17,9 @@ _MOSTLY = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One reason for the error of a layer, with the numbers that were seen.
-
-    `name` is `overflow`, `tiny epsilon`, `long reduction`, `cancellation`, `sharp softmax` or
-    `rounding`; `operands` are the tensors whose storage is the trouble, where it is not the
-    layer's own.
-    """
+    """One reason for the error of a layer, with the numbers that were seen. `name` is `overflow`,
+    `tiny epsilon`, `long reduction`, `cancellation`, `sharp softmax` or `rounding`; `operands` are
+    the tensors whose storage is the trouble, where it is not the layer's own."""
 
     name: str
     evidence: str
@@ -105,12 +102,9 @@ class Floor:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyCost:
-    """What a policy costs: before and after.
-
-    `memory_bytes` is GPU memory with constants, `moved_bytes` what the kernels read and write in
-    one run, `time_us` the roofline's floor for the target with its launches (None where its file
-    gives no rates).
-    """
+    """What a policy costs: before and after. `memory_bytes` is GPU memory with constants,
+    `moved_bytes` what the kernels read and write in one run, `time_us` the roofline's floor for the
+    target with its launches (None where its file gives no rates)."""
 
     memory_bytes: tuple[int, int]
     moved_bytes: tuple[int, int]
@@ -119,12 +113,9 @@ class PolicyCost:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedy:
-    """The tensors to keep in float32.
-
-    `is_minimal`: taking any one of them out breaks the tolerance; a search that ran out of effort
-    ends with a set that works but may be larger.  `trials` are plans that ran on the device, `runs`
-    all runs of sets of inputs.
-    """
+    """The tensors to keep in float32. `is_minimal`: taking any one of them out breaks the
+    tolerance; a search that ran out of effort ends with a set that works but may be larger.
+    `trials` are plans that ran on the device, `runs` all runs of sets of inputs."""
 
     float32_tensors: tuple[str, ...]
     error_before: float

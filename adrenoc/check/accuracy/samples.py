@@ -139,11 +139,9 @@ def take_token_samples(
 
 
 class Judge:
-    """How far plans of one model are from the reference on the same samples.
-
-    What is beyond `tolerance` is held against how exactly the reference knows its own outputs; with
-    None nothing is, as where errors are compared with each other alone.
-    """
+    """How far plans of one model are from the reference on the same samples. What is beyond
+    `tolerance` is held against how exactly the reference knows its own outputs; with None nothing
+    is, as where errors are compared with each other alone."""
 
     def __init__(
         self, bench: AccuracyBench, samples: Sequence[Sample], *, tolerance: float | None = None
@@ -401,11 +399,9 @@ def _fill_rows(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
 def compute_passage(
     model: Path, form: DecoderForm, passage: Passage, tensors: Iterable[str] = ()
 ) -> Arrays:
-    """Return what the reference computes of all tokens at once, with products in float.
-
-    [1, tokens, ...] by name: logits, caches, and of `tensors` those that the file computes. Raises
-    as `run_reference` does.
-    """
+    """Return what the reference computes of all tokens at once, with products in float. [1, tokens,
+    ...] by name: logits, caches, and of `tensors` those that the file computes. Raises as
+    `run_reference` does."""
     if form.lengths:  # LiteRT goes from token to token, and names nothing between
         return {LOGITS: run_tokens(model, passage.tokens)[None]}
     wanted = sorted(tensor_names(model).intersection(tensors))

@@ -105,9 +105,8 @@ class DeviceFacts:
         """Return why an extension cannot be used; empty where it is listed."""
         return "" if extension in self.extensions else f"the driver lists no {extension}"
 
-    @property
     def lacks_images(self) -> str:
-        """Why images cannot be asked about; empty where there are some."""
+        """Return why images cannot be asked about; empty where there are some."""
         return "" if self.image_width else "the device has no images"
 
 
@@ -219,10 +218,8 @@ THREADS = 64
 @dataclass(frozen=True, kw_only=True)
 class KernelArgument:
     """An argument: a buffer (`global`), or an array of images of four lanes (`global.texture`).
-
-    `value` is uploaded.  Without one it holds what kernels of the same request wrote to a tensor of
-    this shape and type.
-    """
+    `value` is uploaded. Without one it holds what kernels of the same request wrote to a tensor of
+    this shape and type."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -293,11 +290,9 @@ MEASURED, SKIPPED, FAILED, LEFT = "measured", "skipped", "failed", "left out"
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureRow:
-    """What came of one measure; `reason` says why there is no figure.
-
-    `spread` is the width of the middle half of the samples over the value.
-    The clock and the temperature are the last that the device told while it was measured, or 0.
-    """
+    """What came of one measure; `reason` says why there is no figure. `spread` is the width of the
+    middle half of the samples over the value. The clock and the temperature are the last that the
+    device told while it was measured, or 0."""
 
     name: str
     title: str
@@ -360,10 +355,8 @@ def calibrate(
     resume: Resume | None = None,
 ) -> tuple[MeasureRow, ...]:
     """Measure all that the budget allows, in order; a device that goes away leaves the rest out.
-
     What `resume` has of this device is not measured again; its time was spent. Raises RemoteError
-    where it went away before anything was measured.
-    """
+    where it went away before anything was measured."""
     end = clock() + budget_s
     gone = ""
     rows: list[MeasureRow] = []

@@ -317,10 +317,8 @@ class Bench:
         self, kernels: Sequence[MicroKernel | HostOperation], *, output: bool = False
     ) -> TrialResult:
         """Build kernels, run them in turn, and time each; with `output` what the last wrote.
-
         Operations of the host stand for themselves: no kernel is among them. Raises ProbeError
-        where one was refused, or broke the device; RemoteError where no device is there.
-        """
+        where one was refused, or broke the device; RemoteError where no device is there."""
         operations = tuple(one.words for one in kernels if isinstance(one, HostOperation))
         if operations:
             return self._measure(MeasureJob(operations=operations))

@@ -76,33 +76,24 @@ class FleetLine:
         return self.p90_ms / self.p50_ms - 1
 
 
-def lines_of(rows: Sequence[JobRow], before: FleetBaseline | None) -> tuple[FleetLine, ...]:
+def lines_of(rows: Sequence[JobRow], before: Sequence[FleetLine] | None) -> tuple[FleetLine, ...]:
     """Return a line for each row; held against a baseline where there is one."""
     lines = tuple(_line(row) for row in rows)
     if before is None:
         return lines
-    return tuple(_compare_line(line, before.find(line)) for line in lines)
+    return tuple(_compare_line(line, find_before(before, line)) for line in lines)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FleetBaseline:
-    """The lines of an earlier fleet."""
-
-    lines: tuple[FleetLine, ...]
-
-    def find(self, line: FleetLine) -> FleetLine | None:
-        """Return the earlier line of the same job. Models may lie in another folder now: then the
-        name tells, where only one has it."""
-        alike = [
-            one for one in self.lines if (one.action, one.device) == (line.action, line.device)
-        ]
-        same = [one for one in alike if one.model == line.model]
-        named = [one for one in alike if Path(one.model).name == Path(line.model).name]
-        found = same or named
-        return found[0] if len(found) == 1 else None
+def find_before(baseline: Sequence[FleetLine], line: FleetLine) -> FleetLine | None:
+    """Return the earlier line of the same job. Models may lie in another folder now: then the name
+    tells, where only one has it."""
+    alike = [one for one in baseline if (one.action, one.device) == (line.action, line.device)]
+    same = [one for one in alike if one.model == line.model]
+    found = same or [one for one in alike if Path(one.model).name == Path(line.model).name]
+    return found[0] if len(found) == 1 else None
 
 
-def read_fleet_baseline(path: Path) -> FleetBaseline:
+def read_fleet_baseline(path: Path) -> tuple[FleetLine, ...]:
     """Return the lines of an earlier fleet, from its `--json` output. Raises InputError where the
     file is missing, or holds something else."""
     hint = f"adrenoc device fleet MODEL... --json > {quote_word(path)}"
@@ -122,9 +113,7 @@ def read_fleet_baseline(path: Path) -> FleetBaseline:
     if not isinstance(told, list):
         raise wrong("it", "has no list `fleet`")
     decoder = RecordReader(wrong, defaults=True)
-    return FleetBaseline(
-        lines=tuple(decoder.read(FleetLine, one, f"fleet[{at}]") for at, one in enumerate(told))
-    )
+    return tuple(decoder.read(FleetLine, one, f"fleet[{at}]") for at, one in enumerate(told))
 
 
 def _line(row: JobRow) -> FleetLine:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Protocol
 
@@ -266,10 +267,5 @@ def spread_sample(findings: Sequence[Finding], most: int) -> tuple[str, ...]:
     by_family: dict[str, list[str]] = {}
     for finding in findings:
         by_family.setdefault(finding.case.family, []).append(finding.title)
-    picked: list[str] = []
-    while by_family and len(picked) < most:
-        for family in list(by_family):
-            picked.append(by_family[family].pop(0))
-            if not by_family[family]:
-                del by_family[family]
-    return tuple(dict.fromkeys(picked[:most]))
+    in_turn = chain.from_iterable(zip_longest(*by_family.values()))
+    return tuple(dict.fromkeys([title for title in in_turn if title is not None][:most]))

@@ -55,10 +55,8 @@ class _Trial:
 
 class TrialQueue:
     """Trials that wait, trials that are being built, and the session that they are built in.
-
     `fetch` gives what is to be done beside so many that are held; `ended` hears of each end, and
-    `connected` of each session.
-    """
+    `connected` of each session."""
 
     def __init__(
         self,

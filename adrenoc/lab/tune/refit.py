@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from adrenoc.ir.program import Work
 from adrenoc.ir.tuning_log import kernel_digest
 from adrenoc.kernels.families.shared.machine import Scored
@@ -149,17 +151,11 @@ def regret_of(estimates: Sequence[float], times: Sequence[float]) -> float:
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Return Spearman's rank correlation; 1 where one of the two has nothing to order."""
-    a, b = _ranks(first), _ranks(second)
-    mean = (len(a) - 1) / 2
-    spread = math.sqrt(sum((x - mean) ** 2 for x in a) * sum((y - mean) ** 2 for y in b))
-    both = sum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
-    return both / spread if spread else 1.0
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Return places in the order, those of equal values shared."""
-    order = sorted(values)
-    return [(2 * order.index(v) + order.count(v) - 1) / 2 for v in values]
+    orders = [(sorted(values), values) for values in (first, second)]
+    # Equal values share their places.
+    places = [[2 * order.index(v) + order.count(v) for v in values] for order, values in orders]
+    has_order = all(len(set(own)) > 1 for own in places)
+    return float(np.corrcoef(places)[0][1]) if has_order else 1.0
 
 
 def _geometric_mean(values: Sequence[float]) -> float:
@@ -294,11 +290,9 @@ def loss_of(estimates: Sequence[float], times: Sequence[float]) -> float:
 def that_matter(
     kernels: Sequence[FittedKernel], cost: Cost, keys: Iterable[Key]
 ) -> dict[Key, tuple[int, ...]]:
-    """Return the constants that some estimate depends on, each with the kernels that may.
-
-    Which constant counts depends on the others (the busiest pipe does), so a kernel that depends on
-    one of a table may depend on all of that table.
-    """
+    """Return the constants that some estimate depends on, each with the kernels that may. Which
+    constant counts depends on the others (the busiest pipe does), so a kernel that depends on one
+    of a table may depend on all of that table."""
     usual = [kernel.estimates_ms(cost) for kernel in kernels]
     matter: list[Key] = []
     of_table: dict[str, set[int]] = {}

@@ -51,11 +51,9 @@ class TrialTime:
 
 
 class LearnedCostModel:
-    """One model of all tasks of a device: XGBoost, and the estimates until it has seen enough.
-
-    It learns the shortest time of a task over a candidate's, 0 for one that failed, and is the
-    more exact the nearer that is to 1.
-    """
+    """One model of all tasks of a device: XGBoost, and the estimates until it has seen enough. It
+    learns the shortest time of a task over a candidate's, 0 for one that failed, and is the more
+    exact the nearer that is to 1."""
 
     def __init__(self, tasks: Sequence[TuneTask]) -> None:
         self._xgboost = _xgboost()
@@ -181,10 +179,8 @@ class Search:
 
 def features(task: TuneTask) -> np.ndarray:
     """Return `[candidates, features]`: actions and products of them as logarithms, the estimate.
-
-    Words (routes) are numbered.  The features of one family line up over its kernels, so that
-    one model learns from all.
-    """
+    Words (routes) are numbered. The features of one family line up over its kernels, so that one
+    model learns from all."""
     actions = [_numbers(each) for each in task.actions]
     table = np.zeros((len(actions), _FEATURES))
     table[:, 0] = np.log2(1 + _ratios(task))

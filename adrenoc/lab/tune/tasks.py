@@ -57,10 +57,8 @@ class TuneTask:
 
     def spread(self, count: int) -> tuple[int, ...]:
         """Return so many numbers of candidates at equal factors of place: 1st, 2nd, 3rd, 5th ...
-
         More of those that the estimate puts first, among which a choice is made; none of those that
-        it rules out.
-        """
+        it rules out."""
         places: list[int] = []
         place, last = 0, max(1, sum(map(math.isfinite, self.estimates)))
         while place < last and len(places) < count:

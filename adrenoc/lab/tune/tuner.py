@@ -113,11 +113,9 @@ class Tuner:
         self._drivers = {(t.device.name, t.device.driver) for t in own if t.runs}
 
     def run(self) -> TuneProgress:
-        """Tune until the trials or the time are spent, nothing is left to try, or Ctrl-C.
-
-        What is under way when the time is up is left, and is no trial. Raises RemoteError where no
-        device was there for long, OutputError where the log cannot be written.
-        """
+        """Tune until the trials or the time are spent, nothing is left to try, or Ctrl-C. What is
+        under way when the time is up is left, and is no trial. Raises RemoteError where no device
+        was there for long, OutputError where the log cannot be written."""
         phase = "done"
         try:
             self._work(self._next_search_job, "searching")

@@ -15,12 +15,9 @@ PLACE_COLOURS = {"texture": "#0f766e", "buffer": "#d97706", "cpu": "#b91c1c", "c
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedNode:
-    """One launch, or an input of the model.
-
-    `id` is the tensor that it writes, `reads` the ids of those before it, `colour` that of where
-    the tensor lies ("" for an input).  `facts` are rows of (name, value)
-    for the panel beside the graph, `output` those of the edge that leaves it.
-    """
+    """One launch, or an input of the model. `id` is the tensor that it writes, `reads` the ids of
+    those before it, `colour` that of where the tensor lies ("" for an input). `facts` are rows of
+    (name, value) for the panel beside the graph, `output` those of the edge that leaves it."""
 
     id: str
     label: str

@@ -67,14 +67,9 @@ def ask_thread(
     return ask_kernel(name, title, kernel, says, lacks)
 
 
-def lacks_images(device: DeviceFacts) -> str:
-    """Return why nothing about images can be asked."""
-    return device.lacks_images
-
-
 def lacks_half_images(device: DeviceFacts) -> str:
     """Return why nothing about images that are read as halves can be asked."""
-    return device.lacks_images or device.lacks("cl_khr_fp16")
+    return device.lacks_images() or device.lacks("cl_khr_fp16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +265,7 @@ def _ask(
     title: str,
     source: str,
     texels: KernelArgument,
-    lacks: Callable[[DeviceFacts], str] = lacks_images,
+    lacks: Callable[[DeviceFacts], str] = DeviceFacts.lacks_images,
 ) -> Measure:
     zero = KernelArgument.from_value(np.zeros(4, np.int32))
     output = KernelArgument(shape=(4 * (len(_BEYOND) + 1),), dtype="float32")
@@ -374,7 +369,7 @@ NUMBER_MEASURES = (
         _WRITE_IMAGEF,
         (_TIES_GIVEN, _TEXEL),
         rounding,
-        lacks_images,
+        DeviceFacts.lacks_images,
     ),
     ask_thread(
         "rounding.vstore_half",
@@ -425,7 +420,7 @@ NUMBER_MEASURES = (
         "  vstore4(read_imagef(x, s, (int4)(0)), 0, out);\n}\n",
         (texture(TINY_HALVES.reshape(1, 1, 1, 4)), _FOUR_FLOATS),
         find_denormal,
-        lacks_images,
+        DeviceFacts.lacks_images,
     ),
     ask_thread(
         "denormal.write_imagef",
@@ -433,7 +428,7 @@ NUMBER_MEASURES = (
         _WRITE_IMAGEF,
         (_TINY_FLOATS, _TEXEL),
         find_denormal,
-        lacks_images,
+        DeviceFacts.lacks_images,
     ),
 )
 
@@ -449,10 +444,8 @@ _LEAST = 2.0**-126
 @dataclass(frozen=True, kw_only=True)
 class Function:
     """A function as OpenCL C has it (of `x`), and as NumPy, with the numbers that it is given.
-
-    Errors are of the result, and of `floor` where it is smaller: around zero a logarithm's
-    digits are its argument's.  Each of its `calls` may be off by `MOST_ERROR`.
-    """
+    Errors are of the result, and of `floor` where it is smaller: around zero a logarithm's digits
+    are its argument's. Each of its `calls` may be off by `MOST_ERROR`."""
 
     name: str
     text: str

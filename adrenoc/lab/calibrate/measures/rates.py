@@ -43,10 +43,8 @@ def _rate(
     lacks: Callable[[DeviceFacts], str] = lambda _: "",
 ) -> Measure:
     """Return how fast `source` does work, of which a thread does `work` in each pass of its loop.
-
     The kernel gets `data`, which is an image where it is `image_grid` that says how many threads
-    walk over it in which work-groups, then the number of passes, and writes a float a thread.
-    """
+    walk over it in which work-groups, then the number of passes, and writes a float a thread."""
 
     def make(device: DeviceFacts, scale: int) -> tuple[TimedWork, ...]:
         line = (THREADS * _GROUPS_A_UNIT * device.compute_units, 1, 1)
@@ -338,7 +336,7 @@ LATENCY_MEASURES = (
         unit="ns",
         kernels=_chase_texels,
         figure=slope,
-        lacks=lambda device: device.lacks_images,
+        lacks=DeviceFacts.lacks_images,
     ),
     Measure(
         name="latency.buffer.64k",

@@ -14,6 +14,7 @@ import math
 import re
 import statistics
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -379,11 +380,9 @@ Confirm = Callable[[Cost], Confirmed]
 
 
 def fit_validation(validation: Validation, rows: Sequence[LayerRow], confirm: Confirm) -> Fit:
-    """Fit the target's constants to the layers that are not kept out.
-
-    What `confirm` does not find to choose better is not taken, nor what no layer that was kept out
-    can be asked about. Raises DeviceError where too few of them were measured.
-    """
+    """Fit the target's constants to the layers that are not kept out. What `confirm` does not find
+    to choose better is not taken, nor what no layer that was kept out can be asked about. Raises
+    DeviceError where too few of them were measured."""
     cost = validation.target.cost
     seen = [timed.measured for timed in validation.timed if not timed.kept_out]
     if len(seen) < FEWEST_KERNELS:
@@ -479,25 +478,13 @@ def _end_of_joining(row: LayerRow, target: Target, options: CompileOptions) -> f
             return 0.0
         joined = digests_of(forms.joined)
 
-        def joins(threshold: float) -> bool:
+        def is_apart(threshold: float) -> bool:
             asked = replace_joins(target, {JOINS[row.join][0]: threshold})
             plan = plan_of(row, asked, options, folder)
-            return plan is not None and digests_of(plan) == joined
+            return plan is None or digests_of(plan) != joined
 
-        place = _first(lambda number: not joins(THRESHOLDS[number]), len(THRESHOLDS))
+        place = bisect_left(THRESHOLDS, True, key=is_apart)
     return THRESHOLDS[place - 1] if place else 0.0
-
-
-def _first(holds: Callable[[int], bool], count: int) -> int:
-    """Return the first number below `count` for which it holds, as it does for all after that."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 NAME = "fitted"

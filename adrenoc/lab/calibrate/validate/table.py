@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,9 @@ from adrenoc.lab.net import Net
 
 @dataclass(frozen=True, kw_only=True)
 class LayerRow:
-    """A layer with what is told of it.
-
-    `join` is what the cost model decides about it (`JOINS` of `session.py`), empty for nothing.
-    `kernels` are the families whose schedules count; all that have schedules where it is empty.
-    """
+    """A layer with what is told of it. `join` is what the cost model decides about it (`JOINS` of
+    `session.py`), empty for nothing. `kernels` are the families whose schedules count; all that
+    have schedules where it is empty."""
 
     layer: LayerModel
     family: str
@@ -53,12 +51,8 @@ def _row(fields: Mapping[str, Any]) -> LayerRow:
 
 def families_in_turn(rows: Sequence[LayerRow]) -> tuple[LayerRow, ...]:
     """Return the first layer of each family, then the second ones, for little time."""
-    seen: Counter[str] = Counter()
-    places = []
-    for row in rows:
-        places.append(seen[row.family])
-        seen[row.family] += 1
-    return tuple(row for _, row in sorted(zip(places, rows, strict=True), key=itemgetter(0)))
+    places: defaultdict[str, Iterator[int]] = defaultdict(count)
+    return tuple(sorted(rows, key=lambda row: next(places[row.family])))
 
 
 def wanted_rows(only: tuple[str, ...]) -> tuple[LayerRow, ...]:
