@@ -155,7 +155,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     # Equal values share their places.
     places = [[2 * order.index(v) + order.count(v) for v in values] for order, values in orders]
     has_order = all(len(set(own)) > 1 for own in places)
-    return float(np.corrcoef(places)[0][1]) if has_order else 1.0
+    return float(np.asarray(np.corrcoef(places))[0, 1]) if has_order else 1.0
 
 
 def _geometric_mean(values: Sequence[float]) -> float:
