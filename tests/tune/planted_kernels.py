@@ -18,7 +18,7 @@ from adrenoc.kernels.families.maps import texel_of_thread
 from adrenoc.kernels.families.shared.context import KernelCall
 from adrenoc.lab.tune.farm import MeasureOutcome
 from adrenoc.lab.tune.search import TuneProgress
-from adrenoc.lab.tune.session import MeasureJob
+from adrenoc.lab.tune.session import MeasureJob, TrialResult
 from adrenoc.lab.tune.tasks import Argument, TunePlan, TuneTask, Variant, VariantBuilder, plan_model
 from adrenoc.lab.tune.tuner import TuneOptions, Tuner
 from adrenoc.target.target import load_target
@@ -99,9 +99,8 @@ class RuleFarm:
                 return answer
             times.append((answer, answer * 1.01, answer * 0.99))
         errors = tuple(0.0 for _ in times)
-        return MeasureOutcome(
-            job=job, status=Status.OK, device=DEVICE, times_us=tuple(times), errors=errors
-        )
+        result = TrialResult(times_us=tuple(times), errors=errors)
+        return MeasureOutcome(job=job, status=Status.OK, device=DEVICE, result=result)
 
 
 TASKS: dict[str, TuneTask] = {}

@@ -73,7 +73,7 @@ def _outcomes(
             outcome = None
             while outcome is None:
                 outcome = farm.next_outcome(1)
-            found[outcome.job.tag] = (outcome.status, outcome.detail)
+            found[outcome.job.tag] = (outcome.status, outcome.result.detail)
 
         farm.submit(
             MeasureJob(tag=0, variants=(build(task, 0),), reference=reference, write_reference=True)

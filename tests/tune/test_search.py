@@ -33,7 +33,7 @@ from tests.tune.planted_kernels import plan_small, small_model
 
 pytest.importorskip("xgboost", reason="pip install '.[tune]'")
 
-from adrenoc.lab.tune.search import LearnedCostModel, Search, TrialTime, features
+from adrenoc.lab.tune.search import LearnedCostModel, Search, features
 
 
 @dataclass(kw_only=True, eq=False)
@@ -73,7 +73,7 @@ def _found(task, trials: int, *, seed: int = 1, batch: int = 8) -> list[int]:
     while len(order) < trials and not search.is_exhausted:
         numbers = search.propose(batch)
         order += numbers
-        search.tell([TrialTime(number=n, time_us=task.time_us(n)) for n in numbers])
+        search.tell({n: task.time_us(n) for n in numbers})
     return order
 
 
@@ -98,7 +98,7 @@ def test_the_same_seed_proposes_the_same():
 
 def test_seeds_come_first_and_what_is_known_not_again():
     task = PlantedTask()
-    known = [TrialTime(number=n, time_us=task.time_us(n)) for n in (3, 4)]
+    known = {n: task.time_us(n) for n in (3, 4)}
     search = Search(task, LearnedCostModel([task]), known=known, seeds=(9, 4, 9, 200))
     first = search.propose(4)
     assert first[:2] == [9, 200]
@@ -120,7 +120,7 @@ def test_failures_teach_without_an_end():
     task = PlantedTask(width=8)
     search = Search(task, LearnedCostModel([task]))
     for _ in range(8):
-        search.tell([TrialTime(number=n, time_us=None) for n in search.propose(8)])
+        search.tell({n: None for n in search.propose(8)})
     assert search.is_exhausted
 
 
@@ -129,7 +129,7 @@ def test_one_task_teaches_about_another():
     first, second = PlantedTask(digest="first"), PlantedTask(digest="second")
     model = LearnedCostModel([first, second])
     numbers = list(first.candidates)
-    model.learn("first", [TrialTime(number=n, time_us=first.time_us(n)) for n in numbers])
+    model.learn("first", {n: first.time_us(n) for n in numbers})
     proposed = Search(second, model).propose(8)
     ranks = sorted(map(second.time_us, second.candidates))
     assert min(map(second.time_us, proposed)) <= ranks[8]

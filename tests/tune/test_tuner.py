@@ -10,7 +10,7 @@ from adrenoc.base.errors import RemoteError
 from adrenoc.ir.tuning_log import Status, Trial, best_trials
 from adrenoc.kernels.families.shared.schedule import actions_of
 from adrenoc.lab.tune.farm import MeasureOutcome
-from adrenoc.lab.tune.session import MeasureJob
+from adrenoc.lab.tune.session import MeasureJob, TrialResult
 from adrenoc.lab.tune.tasks import TunePlan, TuneTask, seeds
 from adrenoc.lab.tune.tuner import CONTENDERS
 from tests.tune.planted_kernels import DEVICE, RuleFarm, plan_small, small_model, tune_by_rule
@@ -28,7 +28,9 @@ def _time(task: TuneTask, number: int, job: MeasureJob) -> float:
 
 
 def _refused(job: MeasureJob, status: Status) -> MeasureOutcome:
-    return MeasureOutcome(job=job, status=status, device=DEVICE, detail="by rule")
+    return MeasureOutcome(
+        job=job, status=status, device=DEVICE, result=TrialResult(detail="by rule")
+    )
 
 
 def _measured(trials: tuple[Trial, ...]) -> list[Trial]:

@@ -253,15 +253,12 @@ _MOST_END_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureOutcome:
-    """What came of a job: measurements and error of each variant, or which one (`index`) failed."""
+    """What came of a job, and on which device."""
 
     job: MeasureJob
     status: Status
     device: TunedDevice
-    detail: str = ""
-    index: int = -1
-    times_us: tuple[tuple[float, ...], ...] = ()
-    errors: tuple[float, ...] = ()
+    result: TrialResult
 
 
 class Farm:
@@ -455,7 +452,12 @@ class _Lane(threading.Thread):
         if result.by_host and not self._by_host:
             self._by_host = True
             self._farm.on_event(f"{self.place.server.where}: {_BY_HOST}")
-        self._farm.finish(_outcome(job, result, self._device))
+        # What fails on the device without more ado (no resources, a bad launch) is no better than
+        # a crash.
+        status = _STATUS_OF_KIND.get(result.refused, Status.CRASH)
+        self._farm.finish(
+            MeasureOutcome(job=job, status=status, device=self._device, result=result)
+        )
 
 
 _STATUS_OF_KIND = {
@@ -466,17 +468,3 @@ _STATUS_OF_KIND = {
     "group": Status.BUILD,
     "timeout": Status.TIMEOUT,
 }
-
-
-def _outcome(job: MeasureJob, result: TrialResult, device: TunedDevice) -> MeasureOutcome:
-    return MeasureOutcome(
-        job=job,
-        # What fails on the device without more ado (no resources, a bad launch) is no better
-        # than a crash.
-        status=_STATUS_OF_KIND.get(result.refused, Status.CRASH),
-        device=device,
-        detail=result.detail,
-        index=result.index,
-        times_us=result.times_us,
-        errors=result.errors,
-    )

@@ -9,9 +9,10 @@ it has seen enough the estimates stand in for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,12 +43,8 @@ _HOPELESS = 2.0**30
 _TREES = {"max_depth": 10, "gamma": 0.001, "min_child_weight": 0, "eta": 0.2, "seed": 43}
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrialTime:
-    """What is known of a candidate: its time, None where it failed."""
-
-    number: int
-    time_us: float | None
+TrialTimes = Mapping[int, float | None]
+"""What is known of candidates: number -> its time (us), None where it failed."""
 
 
 class LearnedCostModel:
@@ -78,10 +75,10 @@ class LearnedCostModel:
         ranked: np.ndarray = 1.0 / (1.0 + _ratios(self._tasks[digest])[rows])
         return ranked
 
-    def learn(self, digest: str, measured: Sequence[TrialTime]) -> None:
+    def learn(self, digest: str, measured: TrialTimes) -> None:
         """Take measurements of a task in."""
         times_us = self._times_us.setdefault(digest, {})
-        times_us.update((m.number, np.inf if m.time_us is None else m.time_us) for m in measured)
+        times_us.update((n, np.inf if time is None else time) for n, time in measured.items())
         known = sum(map(len, self._times_us.values()))
         if known >= max(WARM_UP, RELEARN * self._learnt):
             self._learnt = known
@@ -108,7 +105,7 @@ class Search:
         task: TuneTask,
         model: LearnedCostModel,
         *,
-        known: Sequence[TrialTime] = (),
+        known: TrialTimes = MappingProxyType({}),
         seeds: Sequence[int] = (),
         seed: int = 1,
     ) -> None:
@@ -144,10 +141,10 @@ class Search:
         self._tried.update(found)
         return picked + found
 
-    def tell(self, measured: Sequence[TrialTime]) -> None:
+    def tell(self, measured: TrialTimes) -> None:
         """Tell the search what became of proposed candidates."""
-        self._tried.update(m.number for m in measured)
-        self._times_us.update((m.number, m.time_us) for m in measured if m.time_us is not None)
+        self._tried.update(measured)
+        self._times_us.update((n, time) for n, time in measured.items() if time is not None)
         if measured:
             self._model.learn(self.task.digest, measured)
 
@@ -321,7 +318,7 @@ class TaskStanding:
         self.queue: list[int] = []
         self.search: Search | None = None
         self._since_gain = 0
-        self._unreported: list[TrialTime] = []
+        self._unreported: dict[int, float | None] = {}
         self.fastest_us = self._fastest()
         """The shortest time of any right trial, luck or not; infinite where there is none."""
         self._pick_base()
@@ -341,14 +338,13 @@ class TaskStanding:
         self._since_gain = 0 if self.fastest_us < before else self._since_gain + 1
         number = self.task.position(dict(trial.actions))
         if number is not None:
-            time_us = trial.median_us if trial.status is Status.OK else None
-            self._unreported.append(TrialTime(number=number, time_us=time_us))
+            self._unreported[number] = trial.median_us if trial.status is Status.OK else None
 
     def propose(self, count: int) -> None:
         """Fill the queue with what the search wants to know next."""
         if self.search is not None:
             self.search.tell(self._unreported)
-            self._unreported = []
+            self._unreported = {}
             self.queue = self.search.propose(count)
 
     def _pick_base(self) -> None:
@@ -363,24 +359,18 @@ class TaskStanding:
     def _find_failed(self) -> set[str]:
         return {actions_key(t.actions) for t in self.trials if t.status is not Status.OK}
 
-    def list_known(self) -> list[TrialTime]:
-        """Return the trials of candidates as the search wants them, each once."""
-        found: dict[int, TrialTime] = {}
+    def start_search(self, model: LearnedCostModel, seeds: tuple[int, ...]) -> None:
+        """Start the search from the trials that are known, the first time of each that never
+        failed."""
+        known: dict[int, float | None] = {}
         for trial in self.trials:
             number = self.task.position(dict(trial.actions))
-            if number is None:
-                continue
-            failed = trial.status is not Status.OK
-            if failed or number not in found:
-                found[number] = TrialTime(
-                    number=number, time_us=None if failed else trial.median_us
-                )
-        return list(found.values())
-
-    def start_search(self, model: LearnedCostModel, seeds: tuple[int, ...]) -> None:
-        """Start the search from the trials that are known."""
-        self._unreported = []
-        self.search = Search(self.task, model, known=self.list_known(), seeds=seeds)
+            if number is not None and trial.status is Status.OK:
+                known.setdefault(number, trial.median_us)
+            elif number is not None:
+                known[number] = None
+        self._unreported = {}
+        self.search = Search(self.task, model, known=known, seeds=seeds)
 
     @property
     def is_finished(self) -> bool:

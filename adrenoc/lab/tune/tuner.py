@@ -294,16 +294,16 @@ class Tuner:
                 standing.in_flight = 1  # not again in this run
             self._log(
                 standing,
-                tag.numbers[outcome.index],
+                tag.numbers[outcome.result.index],
                 status=outcome.status,
                 device=outcome.device,
-                detail=outcome.detail,
+                detail=outcome.result.detail,
                 untuned=tag.kind == "reference",
             )
             return
         if tag.kind == "contest":
             standing.in_flight = 0
-        found = zip(tag.numbers, outcome.times_us, outcome.errors, strict=True)
+        found = zip(tag.numbers, outcome.result.times_us, outcome.result.errors, strict=True)
         for number, times_us, error in found:
             self._log(
                 standing,
