@@ -96,7 +96,7 @@ def check_tokens(
     note = ""
     if not (form.lengths or form.single):
         feeds = {**feed_tokens(form, whole), **(given or {})}
-        note = explain_installed(model, feeds, {LOGITS: every[None]})
+        note = explain_installed(model, feeds, expected={LOGITS: every[None]})
     reference = every[len(prompt) - 1 :]
     chosen = _choose(reference, form).argmax(axis=-1)
     same = chosen == np.asarray(tokens)

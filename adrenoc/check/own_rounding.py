@@ -197,7 +197,7 @@ def judge_outputs(
     """Compare with the reference as `Reference.judge` does, and note where users' own differs.
     Raises DependencyError where the package that runs this format is not installed."""
     checked = Reference(model, inputs, expected).judge(outputs, tolerance=tolerance)
-    return replace(checked, note=explain_installed(model, inputs, expected))
+    return replace(checked, note=explain_installed(model, inputs, expected=expected))
 
 
 def run_moved(model: Path, inputs: Arrays) -> list[dict[str, np.ndarray]]:

@@ -11,10 +11,11 @@ import pickle
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,86 +25,18 @@ from adrenoc.base.host.proc import own_module
 from adrenoc.firmware.mcu.folder import Firmware
 from adrenoc.importers.formats import find_model_files
 
-Arrays = dict[str, np.ndarray]
-
-
-def run_reference(
-    model: Path,
-    inputs: Mapping[str, np.ndarray],
-    *,
-    tensors: Iterable[str] = (),
-    optimise: bool = True,
-    threads: int = 0,
-) -> Arrays:
-    """Run `model` on `inputs`; return its outputs and the intermediate `tensors`, all by name.
-
-    With `optimise` off, onnxruntime fuses nothing and LiteRT uses its plain kernels: slower, but
-    each tensor is what the file says. Asking for intermediate tensors switches it off. `threads` 0
-    leaves the number to the runtime. TFLite models with data in float and weights in 8 bits are
-    computed with those weights as floats (`tflite.float_weights`), and so are recurrent layers of
-    ONNX that would round their data (`onnx.open_layers`). Raises InputError where an input is
-    missing or does not fit, or a tensor is unknown; DependencyError where the package that runs
-    this format is not installed; ModelFormatError where the runtime refuses the model; ToolError
-    where it crashed.
-    """
-    more = {"tensors": tuple(tensors), "optimise": optimise, "threads": threads}
-    found: Arrays = _ask("run_reference", model, inputs, **more)
-    return found
-
-
-def run_reference_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> Arrays:
-    """Run a TFLite `model` by LiteRT's reference kernels, whose integers are the format's own.
-    Raises as `run_reference` does."""
-    found: Arrays = _ask("run_reference_kernels", model, inputs)
-    return found
-
-
-def run_tokens(model: Path, tokens: Sequence[int]) -> np.ndarray:
-    """Return what LiteRT computes of a decoder in TFLite after each token: [tokens, vocabulary].
-    Raises as `run_reference` does."""
-    found: Arrays = _ask("run_tokens", model, {"tokens": np.asarray(tokens, np.int64)})
-    return found["logits"]
-
-
-def run_steps(
-    model: Path,
-    feeds: Sequence[Mapping[str, np.ndarray]],
-    *,
-    kept: Sequence[tuple[str, str]],
-    tensors: Iterable[str] = (),
-    optimise: bool = True,
-) -> list[Arrays]:
-    """Run a model once on each of `feeds`; what `run_reference` returns of each run. `kept` are
-    inputs and the outputs of the run before that they are, as states of a decoder; the first run is
-    given them. Raises as `run_reference` does."""
-    more = {"kept": tuple(kept), "tensors": tuple(tensors), "optimise": optimise}
-    found: list[Arrays] = _ask("run_steps", model, list(feeds), **more)
-    return found
-
-
-def other_kernels(model: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, Arrays]:
-    """Return the outputs of the runtime's other kernels for the same model, by their names. Each
-    rounds in its own way; those that refuse the model are left out. Raises ToolError where one of
-    them crashed."""
-    found: dict[str, Arrays] = _ask("other_kernels", model, inputs)
-    return found
-
-
-def run_exact(model: Path, inputs: Mapping[str, np.ndarray]) -> Arrays:
-    """Compute an ONNX model in float64, see `reference_process.run_exact`. Raises ModelFormatError
-    where the file cannot be read, ToolError where the process of the evaluator ended."""
-    found: Arrays = _ask("run_exact", model, inputs)
-    return found
-
-
-def explain_installed(
-    model: Path, inputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
-) -> str:
-    """Say by how much onnxruntime, as this computer has it, differs from `expected`, if it does.
-    Raises as `run_reference` does."""
-    found: str = _ask("explain_installed", model, inputs, expected=dict(expected))
-    return found
-
+__all__ = [
+    "APART",
+    "expected_outputs",
+    "explain_installed",
+    "judge_of",
+    "other_kernels",
+    "run_exact",
+    "run_reference",
+    "run_reference_kernels",
+    "run_steps",
+    "run_tokens",
+]
 
 _GONE_S = 2.0
 """Between the end of what a process says and its own."""
@@ -176,6 +109,31 @@ def _ask(function: str, model: Path, inputs: object, **more: object) -> Any:
     if kind == "memory":
         raise MemoryError
     return answer
+
+
+if TYPE_CHECKING:  # what computes is loaded by the process alone
+    from adrenoc.check.reference_process import explain_installed, run_exact
+    from adrenoc.check.runtimes import (
+        other_kernels,
+        run_reference,
+        run_reference_kernels,
+        run_steps,
+    )
+else:  # each raises ToolError, too, where the runtime crashed
+    explain_installed = partial(_ask, "explain_installed")
+    other_kernels = partial(_ask, "other_kernels")
+    run_exact = partial(_ask, "run_exact")
+    run_reference = partial(_ask, "run_reference")
+    run_reference_kernels = partial(_ask, "run_reference_kernels")
+    run_steps = partial(_ask, "run_steps")
+
+
+def run_tokens(model: Path, tokens: Sequence[int]) -> np.ndarray:
+    """Return what LiteRT computes of a decoder in TFLite after each token: [tokens, vocabulary].
+    Raises as `run_reference` does."""
+    given = {"tokens": np.asarray(tokens, np.int64)}
+    found: dict[str, np.ndarray] = _ask("run_tokens", model, given)
+    return found["logits"]
 
 
 def _folder() -> str:

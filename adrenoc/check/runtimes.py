@@ -229,7 +229,16 @@ def run_reference(
     optimise: bool = True,
     threads: int = 0,
 ) -> dict[str, np.ndarray]:
-    """Compute what `reference.run_reference` tells, in this process; no `ToolError`."""
+    """Run `model` on `inputs`; return its outputs and the intermediate `tensors`, all by name.
+
+    With `optimise` off, onnxruntime fuses nothing and LiteRT uses its plain kernels: slower, but
+    each tensor is what the file says. Asking for intermediate tensors switches it off. `threads` 0
+    leaves the number to the runtime. TFLite models with data in float and weights in 8 bits are
+    computed with those weights as floats (`tflite.float_weights`), and so are recurrent layers of
+    ONNX that would round their data (`onnx.open_layers`). Raises InputError where an input is
+    missing or does not fit, or a tensor is unknown; DependencyError where the package that runs
+    this format is not installed; ModelFormatError where the runtime refuses the model.
+    """
     wanted = tuple(dict.fromkeys(tensors))
     plain = not optimise or bool(wanted)
     if find_model_files(model).format == "tflite":
