@@ -50,7 +50,6 @@ def test_digits_give_the_places_that_they_were_found_in(digits, data):
         radices *= radix
     line = line[: data.draw(st.integers(1, radices))]
     found = find_digits(line)
-    assert found is not None
     for index, place in enumerate(line):
         rest, at = index, 0
         for radix, stride in found:
@@ -71,7 +70,6 @@ def test_it_computes_with_weights_of_the_kernels(device, width, tmp_path):
     model = tmp_path / "m.tflite"
     model.write_bytes(networks.wake_words(size=16))
     program = plan(model, until="lower", device=device).program
-    assert program is not None
     params = {f"p{n}": param for n, param in enumerate(all_params(program))}
     values = {name: param.value for name, param in params.items()}
     packings = {name: p.packing for name, p in params.items() if p.packing is not None}

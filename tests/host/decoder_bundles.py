@@ -75,7 +75,6 @@ def generate_tokens(
     tokens, rows = [], []
     for _ in range(count):
         token, row = decoder.step(token, logits=True)
-        assert row is not None
         tokens.append(token)
         rows.append(row)
     return tokens, rows

@@ -88,7 +88,6 @@ def test_counts_that_differ_lie_at_edges(device, tmp_path):
         before = {n: np.array(decoder.read_cache(n)) for n in bundle.manifest.states}
         _, logits = decoder.step(TOKENS[-1], logits=True)
         after = {n: np.array(decoder.read_cache(n)) for n in bundle.manifest.states}
-    assert logits is not None
     others = 0
     for name, mine in after.items():
         present = name.replace("past_key_values", "present")

@@ -180,8 +180,7 @@ def test_clients_say_the_form(client):
         answer = client.chat.completions.create(
             model="speller", messages=[HELLO], temperature=1.0, **more
         )
-        content: str = answer.choices[0].message.content
-        return content
+        return answer.choices[0].message.content
 
     described = {"name": "thing", "strict": True, "schema": SCHEMA}
     check_answer(ask(response_format={"type": "json_schema", "json_schema": described}))

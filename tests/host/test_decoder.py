@@ -219,8 +219,7 @@ def test_what_is_said_of_tokens_is_done(qwen):
     def tokens(*words: str) -> list[int]:
         run = ["run", str(qwen[1].path), "--prompt-ids", "3,5,7", "--max-tokens", "30", "--json"]
         done = succeed(*run, *words)
-        made: list[int] = json.loads(done.output)["tokens"]
-        return made
+        return json.loads(done.output)["tokens"]
 
     plain = tokens()
     assert tokens("--sample", "repetition_penalty=1") == plain

@@ -57,7 +57,6 @@ def test_a_decoder_is_checked_by_a_prompt_of_its_own(device, tmp_path, pruned):
 def test_logits_of_the_last_token_alone_are_taken_of_each(tmp_path):
     model = write_decoder(tmp_path, SHAPE)
     form, passage = find_decoder(model), Passage(tokens=(3, 5, 7, 11), source="")
-    assert form is not None
     whole = compute_passage(model, form, passage)["logits"]
     prune_head(model)
     pruned = compute_passage(model, form, passage, ["/lm_head/q"])["logits"]

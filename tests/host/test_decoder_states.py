@@ -274,7 +274,6 @@ def test_a_file_of_one_token_a_run(device, tmp_path):
     model = write_decoder(tmp_path, DecoderShape(layers=2, context=40, conv_taps=3, seed=3))
     take_one_token(model)
     form = find_decoder(model)
-    assert form is not None
     with pytest.raises(OptionError, match="a run of the file takes one token"):
         plan_decoder(form, None, (8,))
     bundle, decisions = make_decoder_bundle(model, "fp32")

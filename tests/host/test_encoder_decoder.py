@@ -33,8 +33,7 @@ def compile_model(folder: Path, name: str, model: onnx.ModelProto, *words: str) 
 
 def run(bundle: Path, ids: str, count: int, *words: object) -> dict[str, Any]:
     asked = ("--prompt-ids", ids, "--max-tokens", count)
-    told: dict[str, Any] = json.loads(succeed("run", bundle, *asked, *words, "--json").output)
-    return told
+    return json.loads(succeed("run", bundle, *asked, *words, "--json").output)
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,6 @@ def _plan(name: str) -> Program:
     with tempfile.TemporaryDirectory() as folder:
         path = write_network(Path(folder), name, **NETWORKS[name])
         state = run_until("lower", path, "adreno", preset="mixed", check_ir=True)
-    assert state.program is not None
     return state.program
 
 

@@ -185,8 +185,7 @@ def test_penalties_and_bias_change_what_is_said(client):
 
     def words(**more) -> list[str]:
         answer = client.chat.completions.create(**asked, **more)
-        said: list[str] = answer.choices[0].message.content.split()
-        return said
+        return answer.choices[0].message.content.split()
 
     plain = words()
     # Token 33 is the word w33, whatever else the model would say.
@@ -206,8 +205,7 @@ def test_many_at_once_each_get_their_own(url):
         client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
         messages = [{"role": "user", "content": f"w{word}"}]
         answer = client.chat.completions.create(model="talker", messages=messages, max_tokens=6)
-        content: str = answer.choices[0].message.content
-        return content
+        return answer.choices[0].message.content
 
     alone = [talk(word) for word in range(6)]
     with ThreadPoolExecutor(6) as pool:

@@ -23,8 +23,7 @@ def counted(tmp_path_factory) -> Callable[..., dict[str, Any]]:
     def see(program: str) -> dict[str, Any]:
         done = run_program([sys.executable, Path(__file__).with_name(program), library])
         assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        return json.loads(done.stdout.splitlines()[-1])
 
     return see
 

@@ -49,13 +49,20 @@ class Net:
     """A chain of launches on fresh memory, as a virtual machine makes them."""
 
     def __init__(
-        self, number: int, *, steps: int = STEPS, copied: bool = False, between=None
+        self,
+        number: int,
+        *,
+        steps: int = STEPS,
+        copied: bool = False,
+        between=None,
+        name: str = "step",
+        text: str = "",
     ) -> None:
         self.number, self.steps, self.copied = number, steps, copied
         self.between = between
         """What is done before each of `STEPS_BEFORE`, as by the CPU or OpenCL ML."""
         self.device = tvm.runtime.device("opencl", number)
-        self.kernel = load_kernels({"step": ""}, arguments=(MEMORY, MEMORY, INT32))["step"]
+        self.kernel = load_kernels({name: text}, arguments=(MEMORY, MEMORY, INT32))[name]
         self.input = tvm.runtime.tensor(np.zeros(64, "float32"), self.device)
 
     def __call__(self, tensor):
@@ -79,8 +86,7 @@ def function(name: str):
 
 
 def report(bound) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(bound["report"]())
-    return found
+    return json.loads(bound["report"]())
 
 
 class Bound:

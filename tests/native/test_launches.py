@@ -1,19 +1,21 @@
 """How runs are repeated, on a counting OpenCL library: in each way and with each failure."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 
-from tests.native.opencl_source import INT32, MEMORY, load_kernels, pointer
+from adrenoc.native import opencl
+from tests.native.launch_cases import BUFFERS, ENTRIES, RECORDABLE, STEPS, Net, function, report
 
 HERE = Path(__file__).parent
-STEPS = 6
 MACHINE, KEPT = "the virtual machine", "kept arguments"
 BUFFER, QUEUE = "a command buffer", "a recordable queue"
+WAYS = {BUFFERS: BUFFER, RECORDABLE: QUEUE}
 NO_BUFFERS = f"{BUFFER}: the device has no cl_khr_command_buffer"
 NO_QUEUES = f"{QUEUE}: the device has no cl_qcom_recordable_queues"
 
@@ -88,29 +90,7 @@ def test_recordings_that_take_longer_are_not_used(cases):
 
 
 @pytest.mark.parametrize(
-    ("entry", "way"),
-    [
-        *(
-            (name, BUFFER)
-            for name in (
-                "clCreateCommandBufferKHR",
-                "clCommandNDRangeKernelKHR",
-                "clFinalizeCommandBufferKHR",
-                "clEnqueueCommandBufferKHR",
-                "clReleaseCommandBufferKHR?",
-            )
-        ),
-        *(
-            (name, QUEUE)
-            for name in (
-                "clNewRecordingQCOM",
-                "clEndRecordingQCOM",
-                "clEnqueueRecordingQCOM",
-                "clReleaseRecordingQCOM?",
-                "clCreateCommandQueue",
-            )
-        ),
-    ],
+    ("entry", "way"), [(name, WAYS[number]) for number, names in ENTRIES.items() for name in names]
 )
 def test_an_entry_point_that_fails(cases, entry, way):
     runs = cases["failures"][entry]
@@ -122,15 +102,12 @@ def test_an_entry_point_that_fails(cases, entry, way):
     assert f"{way}: {said}" in runs[-1]["reason"]
 
 
-def test_every_entry_point_was_made_to_fail(cases):
+def test_every_entry_point_was_made_to_fail():
     source = HERE.parents[1] / "adrenoc" / "native" / "src" / "opencl/cl_extensions.def"
     # Those of runs that are recorded; tests/runtime/test_device_memory.py has the others.
     names = re.findall(r'ADRENOC_CL_(?:COMMAND_BUFFER|RECORDING)\(\w+, "(\w+)"', source.read_text())
     assert len(names) == 9
-    for name in names:
-        runs = cases["failures"][f"{name}?"]
-        assert [run["mode"] for run in runs[1:]] == [KEPT, KEPT, KEPT]
-        assert f"the driver has no {name}" in runs[-1]["reason"]
+    assert {f"{name}?" for name in names} <= {name for some in ENTRIES.values() for name in some}
 
 
 def test_no_kernel_objects_are_left(cases):
@@ -287,58 +264,32 @@ def test_plain_launches_set_what_has_changed(cases):
     ]
 
 
-KEPT_HERE, BUFFER_HERE = "kept arguments", "a command buffer"
-
 # Each step depends on the one before, and on its own number.
-STEP = """
+REAL = {
+    "name": "next_of",
+    "text": """
 __kernel void next_of(__global const float* a, __global float* b, int n) {
   int i = get_global_id(0);
   b[i] = a[63 - i] * 1.25f + (float)n;
-}"""
-
-
-class _Net:
-    """A chain of launches on fresh memory."""
-
-    def __init__(self, device) -> None:
-        import tvm
-
-        self._device = device
-        module = load_kernels({"next_of": STEP}, arguments=(MEMORY, MEMORY, INT32))
-        self._kernel = module["next_of"]
-        self.input = tvm.runtime.empty((64,), "float32", device)
-
-    def main(self, tensor):
-        import tvm
-
-        for step in range(STEPS):
-            made = tvm.runtime.empty((64,), "float32", self._device)
-            self._kernel(pointer(tensor), pointer(made), step, 4, 16)
-            tensor = made
-        return tensor
-
-    def bind(self, recording: str, number: int = 0):
-        import tvm_ffi
-
-        bind = tvm_ffi.get_global_func("adrenoc.opencl.bind_run")
-        return bind(tvm_ffi.convert(self.main), "", number, recording, self.input)
+}""",
+}
 
 
 @pytest.mark.parametrize("recording", ["best", "always", "kept"])
 def test_replays_compute_what_the_first_run_computes(device, recording):
-    net = _Net(device)
+    net = Net(0, **REAL)
     plain, bound = net.bind("off"), net.bind(recording)
     random = np.random.default_rng(7)
     for _ in range(8):
         net.input.copyfrom(random.standard_normal(64).astype("float32"))
         expected = plain["run"]().numpy()
         np.testing.assert_array_equal(bound["run"]().numpy(), expected)
-    mode = json.loads(bound["report"]())["mode"]
-    assert mode == KEPT_HERE if recording == "kept" else mode in (KEPT_HERE, BUFFER_HERE)
+    mode = report(bound)["mode"]
+    assert mode == KEPT if recording == "kept" else mode in (KEPT, BUFFER)
 
 
 def test_runs_in_a_queue_do_not_get_in_each_others_way(device):
-    net = _Net(device)
+    net = Net(0, **REAL)
     bound = net.bind("always")
     net.input.copyfrom(np.arange(64, dtype="float32"))
     expected = bound["run"]().numpy()
@@ -349,14 +300,11 @@ def test_runs_in_a_queue_do_not_get_in_each_others_way(device):
 
 @pytest.mark.parametrize("recording", ["always", "kept"])
 def test_numbers_of_an_input_that_is_bound_to_other_memory(device, recording):
-    import tvm
-
-    net = _Net(device)
+    net = Net(0, **REAL)
     plain, bound = net.bind("off"), net.bind(recording)
     random = np.random.default_rng(11)
     for _ in range(3):
-        tensor = tvm.runtime.empty((64,), "float32", device)
-        tensor.copyfrom(random.standard_normal(64).astype("float32"))
+        tensor = tvm.runtime.tensor(random.standard_normal(64).astype("float32"), device)
         plain["rebind"](0, tensor)
         bound["rebind"](0, tensor)
         for _ in range(4):
@@ -366,56 +314,44 @@ def test_numbers_of_an_input_that_is_bound_to_other_memory(device, recording):
 
 def test_an_input_that_is_an_output(device):
     """What is given back is the memory that is bound, in every run."""
-    import tvm
-    import tvm_ffi
-
-    net = _Net(device)
+    net = Net(0, **REAL)
 
     def passing(tensor):
-        return tvm_ffi.convert([tensor, net.main(tensor)])
+        return tvm_ffi.convert([tensor, net(tensor)])
 
     net.input.copyfrom(np.arange(64, dtype="float32"))
-    bind = tvm_ffi.get_global_func("adrenoc.opencl.bind_run")
-    bound = bind(tvm_ffi.convert(passing), "", 0, "always", net.input)
-    other = tvm.runtime.empty((64,), "float32", device)
-    other.copyfrom(np.full(64, 3, "float32"))
+    bound = function("bind_run")(tvm_ffi.convert(passing), "", 0, "always", net.input)
+    other = tvm.runtime.tensor(np.full(64, 3, "float32"), device)
     for tensor in (net.input, other):
         bound["rebind"](0, tensor)
         for _ in range(3):
             given, made = bound["run"]()
             np.testing.assert_array_equal(given.numpy(), tensor.numpy())
-            np.testing.assert_array_equal(made.numpy(), net.main(tensor).numpy())
+            np.testing.assert_array_equal(made.numpy(), net(tensor).numpy())
             del given, made
 
 
 def test_an_unknown_way_to_record(device):
     with pytest.raises(ValueError, match=r'recording is "fast", expected best, always, kept'):
-        _Net(device).bind("fast")
+        Net(0, **REAL).bind("fast")
 
 
 def test_numbers_on_pocl(device):
-    import tvm
-
-    from adrenoc.native import opencl
-
     found = opencl.devices()
     numbers = [n for n, facts in enumerate(found) if "Portable" in facts["platform"]]
     if not numbers:
         pytest.skip("PoCL is not installed (apt-get install pocl-opencl-icd)")
-    import tvm_ffi
-
-    pocl = tvm.runtime.device("opencl", numbers[0])
     set_device = tvm_ffi.get_global_func("__tvm_set_device")
-    set_device(pocl.dlpack_device_type(), numbers[0])
+    set_device(device.dlpack_device_type(), numbers[0])
     try:
-        net = _Net(pocl)
-        bound = net.bind("always", numbers[0])
+        net = Net(numbers[0], **REAL)
+        bound = net.bind("always")
         net.input.copyfrom(np.arange(64, dtype="float32"))
         expected = bound["run"]().numpy()
         for _ in range(3):
             np.testing.assert_array_equal(bound["run"]().numpy(), expected)
-        said = json.loads(bound["report"]())
+        said = report(bound)
         has_buffers = "cl_khr_command_buffer" in found[numbers[0]]["extensions"]
-        assert said["mode"] == (BUFFER_HERE if has_buffers else KEPT_HERE), said
+        assert said["mode"] == (BUFFER if has_buffers else KEPT), said
     finally:
         set_device(device.dlpack_device_type(), 0)

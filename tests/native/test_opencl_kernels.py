@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 
 from adrenoc.base.errors import DeviceError
 from adrenoc.native import opencl
@@ -28,8 +30,6 @@ __kernel void shift(__read_only image2d_array_t a, __write_only image2d_array_t 
 
 
 def _tensor(array: np.ndarray, device, scope: str = "global"):
-    import tvm
-
     tensor = tvm.runtime.empty(array.shape, str(array.dtype), device, mem_scope=scope)
     tensor.copyfrom(array)
     return tensor
@@ -85,20 +85,21 @@ def test_threads_share_a_kernel(device):
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def test_a_kernel_that_does_not_compile(device):
-    module = load_kernels(
-        {"broken": "__kernel void broken(__global float* a) { a[0] = nonsense; }"}
-    )
-    with pytest.raises(DeviceError, match=r"(?s)Cannot build kernel broken .*nonsense") as caught:
-        opencl.build_all(module)
-    assert "CL_BUILD_PROGRAM_FAILURE" in str(caught.value)
-    assert "-cl-std=CL" in str(caught.value)
+BROKEN = "__kernel void broken(__global float* a) { a[0] = nonsense; }"
 
 
-def test_source_that_defines_another_kernel(device):
-    module = load_kernels({"wanted": DOUBLE})
-    with pytest.raises(DeviceError, match="source of kernel wanted does not define it"):
-        opencl.build_all(module)
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("broken", BROKEN, r"(?s)Cannot build kernel broken .*nonsense"),
+        ("broken", BROKEN, "CL_BUILD_PROGRAM_FAILURE"),
+        ("broken", BROKEN, "-cl-std=CL"),
+        ("wanted", DOUBLE, "source of kernel wanted does not define it"),
+    ],
+)
+def test_sources_that_are_no_kernel(device, name, text, said):
+    with pytest.raises(DeviceError, match=said):
+        opencl.build_all(load_kernels({name: text}))
 
 
 def test_a_work_group_that_is_too_large(device):
@@ -113,24 +114,22 @@ def test_a_work_group_that_is_too_large(device):
         kernels["double_it"](pointer(tensor), pointer(tensor), 1, 1 << 40, 1, 1)
 
 
-def test_a_buffer_where_an_image_is_expected(device):
-    buffer = _tensor(np.zeros(64, "float32"), device)
-    kernels = load_kernels({"shift": SHIFT})
-    with pytest.raises(RuntimeError, match=r"Argument 0 of kernel shift: .* a buffer of 256 bytes"):
-        kernels["shift"](pointer(buffer), pointer(buffer), 1, 1)
-
-
-def test_an_image_where_a_buffer_is_expected(device):
-    image = _tensor(np.zeros((1, 4, 4, 4), "float32"), device, "global.texture")
-    kernels = load_kernels({"double_it": DOUBLE})
-    with pytest.raises(RuntimeError, match="Argument 0 of kernel double_it: expected a buffer"):
-        kernels["double_it"](pointer(image), pointer(image), 1, 1)
-
-
-def test_a_null_argument(device):
-    kernels = load_kernels({"double_it": DOUBLE})
-    with pytest.raises(ValueError, match="Argument 0 of kernel double_it is null"):
-        kernels["double_it"](ctypes.c_void_p(0), ctypes.c_void_p(0), 1, 1)
+@pytest.mark.parametrize(
+    ("kernel", "scope", "error", "said"),
+    [
+        ("shift", "global", RuntimeError, "Argument 0 of kernel shift: .* a buffer of 256 bytes"),
+        ("double_it", "global.texture", RuntimeError, "of kernel double_it: expected a buffer"),
+        ("double_it", "", ValueError, "Argument 0 of kernel double_it is null"),
+    ],
+)
+def test_arguments_that_are_no_memory_of_the_kernel(device, kernel, scope, error, said):
+    given = ctypes.c_void_p(0)
+    if scope:
+        held = _tensor(np.zeros((1, 4, 4, 4), "float32"), device, scope)
+        given = pointer(held)
+    launch = load_kernels({kernel: {"shift": SHIFT, "double_it": DOUBLE}[kernel]})[kernel]
+    with pytest.raises(error, match=said):
+        launch(given, given, 1, 1)
 
 
 def test_an_argument_type_that_cannot_be_passed(device):
@@ -150,42 +149,30 @@ def test_dynamic_local_memory(device):
 # --- the module as data -------------------------------------------------------------------------
 
 
-def _load(data: bytes):
-    import tvm_ffi
-
-    return tvm_ffi.get_global_func("ffi.Module.load_from_bytes.opencl")(data)
-
-
 def test_a_module_saves_what_it_was_loaded_from(device):
-    data = serialised_module(
-        f"// Function: double_it\n{DOUBLE}\n",
-        {"double_it": (MEMORY, MEMORY)},
-        ("blockIdx.x", "threadIdx.x"),
-    )
-    module = _load(data)
+    module = load_kernels({"double_it": DOUBLE})
     assert module.kind == "opencl"
     assert DOUBLE in module.inspect_source()
     assert module.implements_function("double_it")
     assert not module.implements_function("other")
 
 
-@pytest.mark.parametrize("length", [0, 5, 40, -1])
-def test_a_truncated_module(device, length):
-    data = serialised_module(f"// Function: f\n{DOUBLE}", {"f": (MEMORY,)}, ())
-    with pytest.raises(ValueError, match="serialised OpenCL module ends too early"):
-        _load(data[:length])
+_WHOLE = serialised_module(f"// Function: f\n{DOUBLE}", {"f": (MEMORY,)}, ())
+_LACKING = serialised_module("// Function: there\n", {"there": (), "missing": ()}, ())
 
 
-def test_a_function_without_source(device):
-    data = serialised_module("// Function: there\n", {"there": (), "missing": ()}, ())
-    with pytest.raises(ValueError, match=r'no section "// Function: missing"'):
-        _load(data)
-
-
-def test_a_module_in_another_format(device):
-    data = serialised_module("// Function: f\n", {"f": ()}, ()).replace(b"cl", b"xc", 1)
-    with pytest.raises(ValueError, match=r'has the format "cl" .* but got "xc"'):
-        _load(data)
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        *((_WHOLE[:n], "serialised OpenCL module ends too early") for n in (0, 5, 40, -1)),
+        (_LACKING, r'no section "// Function: missing"'),
+        (_WHOLE.replace(b"cl", b"xc", 1), r'has the format "cl" .* but got "xc"'),
+    ],
+)
+def test_what_is_no_module(device, data, said):
+    load = tvm_ffi.get_global_func("ffi.Module.load_from_bytes.opencl")
+    with pytest.raises(ValueError, match=said):
+        load(data)
 
 
 # --- binaries -----------------------------------------------------------------------------------
@@ -211,17 +198,16 @@ def test_binaries_of_another_source(device):
 
 
 def test_binaries_of_another_device(device):
-    saved = bytes(load_kernels({"double_it": DOUBLE})["opencl.GetPreCompiledPrograms"]())
+    module = load_kernels({"double_it": DOUBLE})
+    saved = bytes(module["opencl.GetPreCompiledPrograms"]())
     name = opencl.devices()[0]["name"].encode()
-    foreign = saved.replace(name, b"?" * len(name), 1)
-    with pytest.raises(ValueError, match="for another device or driver"):
-        load_kernels({"double_it": DOUBLE})["opencl.SetPreCompiledPrograms"](foreign)
-    with pytest.raises(ValueError, match="not kernel binaries of this runtime"):
-        load_kernels({"double_it": DOUBLE})["opencl.SetPreCompiledPrograms"](
-            b"\2" + b"\0" * 7 + b"ab"
-        )
-    with pytest.raises(ValueError, match="kernel binaries ends too early"):
-        load_kernels({"double_it": DOUBLE})["opencl.SetPreCompiledPrograms"](saved[:-1])
+    for wrong, said in (
+        (saved.replace(name, b"?" * len(name), 1), "for another device or driver"),
+        (b"\2" + b"\0" * 7 + b"ab", "not kernel binaries of this runtime"),
+        (saved[:-1], "kernel binaries ends too early"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            load_kernels({"double_it": DOUBLE})["opencl.SetPreCompiledPrograms"](wrong)
 
 
 # --- profiling ----------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 
 from adrenoc.native import opencl
 
@@ -18,8 +20,6 @@ def _numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 
 def _empty(shape: tuple[int, ...], dtype: str, device, scope: str = "global.texture"):
-    import tvm
-
     return tvm.runtime.empty(shape, dtype, device, mem_scope=scope)
 
 
@@ -177,8 +177,6 @@ def test_a_buffer_of_nearly_the_size_is_used_again(device, stats):
 
 
 def test_a_texture_inside_a_host_function(device, stats):
-    import tvm
-
     extents = (ctypes.c_int64 * 3)(5, 3, 2)
     half_texel_bits = 64
     before = stats()
@@ -207,25 +205,21 @@ def test_a_buffer_beyond_the_limits(device):
         _empty((size,), "uint8", device, "global")
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (1, 2, 3), (2, 3, 5, 8)])
-def test_a_shape_that_is_no_texture(device, shape):
-    with pytest.raises(ValueError, match=r"a shape of \[..., rows, columns, 4\], but got \["):
-        _empty(shape, "float32", device)
-
-
-def test_a_texture_without_texels(device):
-    with pytest.raises(ValueError, match=r"extents of at least 1, but got \[1, 0, 5, 4\]"):
-        _empty((1, 0, 5, 4), "float32", device)
-
-
-def test_a_texture_of_integers(device):
-    with pytest.raises(ValueError, match="holds float16 or float32, but got int8"):
-        _empty((1, 2, 3, 4), "int8", device)
-
-
-def test_an_unknown_scope(device):
-    with pytest.raises(ValueError, match=r'has no scope "global\.vtcm"'):
-        _empty((1, 2, 3, 4), "float32", device, "global.vtcm")
+@pytest.mark.parametrize(
+    ("shape", "dtype", "scope", "said"),
+    [
+        *(
+            (shape, "float32", "global.texture", r"of \[..., rows, columns, 4\], but got \[")
+            for shape in ((3, 4), (1, 2, 3), (2, 3, 5, 8))
+        ),
+        ((1, 0, 5, 4), "float32", "global.texture", r"at least 1, but got \[1, 0, 5, 4\]"),
+        ((1, 2, 3, 4), "int8", "global.texture", "holds float16 or float32, but got int8"),
+        ((1, 2, 3, 4), "float32", "global.vtcm", r'has no scope "global\.vtcm"'),
+    ],
+)
+def test_what_is_no_texture(device, shape, dtype, scope, said):
+    with pytest.raises(ValueError, match=said):
+        _empty(shape, dtype, device, scope)
 
 
 # --- patterns -----------------------------------------------------------------------------------
@@ -243,9 +237,6 @@ def test_an_unknown_scope(device):
 @pytest.mark.parametrize("period", [1, 101, 7 * 33 * 5 * 4, 100_003])
 def test_a_pattern_is_repeated_over_a_tensor(device, dtype, scope, period):
     """Inputs of a tuner's candidates are made where they are used."""
-    import tvm
-    import tvm_ffi
-
     pattern = (100 * _numbers((period,), "float32")).astype(dtype)
     tensor = _empty((7, 33, 5, 4), dtype, device, scope)
     repeat = tvm_ffi.get_global_func("adrenoc.trials.repeat")
@@ -256,9 +247,6 @@ def test_a_pattern_is_repeated_over_a_tensor(device, dtype, scope, period):
 
 
 def test_an_output_is_kept_on_the_host_of_the_device(device):
-    import tvm
-    import tvm_ffi
-
     array = _numbers((3, 7, 5, 4), "float16")
     kept = tvm.runtime.empty(array.shape, "float16")
     tvm_ffi.get_global_func("adrenoc.trials.keep")(

@@ -5,7 +5,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import opencl_model
 import pytest
+import tvm
+import tvm_ffi
+from tvm import relax
+from tvm.relax import VDevice
 
 from adrenoc import native
 from adrenoc.kernels.codegen.opencl_source import prelude
@@ -17,15 +22,10 @@ pytestmark = pytest.mark.usefixtures("device")
 
 @pytest.fixture(scope="module")
 def machine(device):
-    import opencl_model
-    from tvm import relax
-
     return relax.VirtualMachine(opencl_model.build(), [device, device])
 
 
 def _check(machine, device) -> None:
-    import tvm
-
     numbers = np.random.default_rng(3).standard_normal((2, 3, 5)).astype("float32")
     result = machine["main"](tvm.runtime.tensor(numbers, device)).numpy()
     expected = np.zeros((2, 3, 5, 4), "float32")
@@ -59,9 +59,6 @@ def test_the_storage_that_is_planned_for_a_texture_takes_no_memory(machine, devi
 
 
 def test_a_library_that_tvm_saved_by_itself(device, tmp_path):
-    import tvm
-    from tvm import relax
-
     library = tmp_path / "model.so"
     program = Path(__file__).with_name("opencl_model.py")
     subprocess.run([sys.executable, str(program), str(library)], check=True)
@@ -69,10 +66,6 @@ def test_a_library_that_tvm_saved_by_itself(device, tmp_path):
 
 
 def test_a_library_that_our_module_saved(device, tmp_path):
-    import opencl_model
-    import tvm
-    from tvm import relax
-
     library = tmp_path / "model.so"
     opencl_model.build().export_library(str(library))
     module = tvm.runtime.load_module(str(library))
@@ -82,8 +75,6 @@ def test_a_library_that_our_module_saved(device, tmp_path):
 
 
 def test_time_evaluator_uses_the_device_clock(machine, device):
-    import tvm
-
     argument = tvm.runtime.tensor(np.zeros((2, 3, 5), "float32"), device)
     timed = machine.time_evaluator("main", device, number=3, repeat=2)(argument)
     assert len(timed.results) == 2
@@ -95,10 +86,6 @@ def test_time_evaluator_uses_the_device_clock(machine, device):
 
 def _storage_machine(device, storage: tuple[int, ...], view: tuple[int, ...]):
     """A machine that puts a texture of shape `view` into an image planned for `storage`."""
-    import tvm
-    from tvm import relax
-    from tvm.relax import VDevice
-
     texture = VDevice({"kind": "opencl"}, 0, "global.texture")
     builder = relax.BlockBuilder()
     builder.get().update_global_info("vdevice", [texture])
@@ -170,8 +157,6 @@ def test_tvm_sees_the_same_facts(device):
 
 
 def test_a_device_that_is_not_there():
-    import tvm
-
     absent = tvm.opencl(len(opencl.devices()))
     assert not absent.exist
     with pytest.raises(ValueError, match="There is no OpenCL device"):
@@ -181,16 +166,12 @@ def test_a_device_that_is_not_there():
 
 
 def test_loading_again_changes_nothing():
-    import tvm_ffi
-
     before = tvm_ffi.get_global_func("device_api.opencl")().value
     native.load()
     assert tvm_ffi.get_global_func("device_api.opencl")().value == before
 
 
 def test_the_library_cannot_be_changed_in_use():
-    import tvm_ffi
-
     opencl.devices()
     with pytest.raises(RuntimeError, match="is already in use by this process"):
         tvm_ffi.get_global_func("adrenoc.opencl.set_library")("/another/libOpenCL.so")
@@ -218,13 +199,10 @@ __kernel void {1}(__global float* a, __global float* b) {{ b[get_global_id(0)] =
 
 
 def _filled(module, name: str, device) -> np.ndarray:
-    import tvm
-
     tensor = tvm.runtime.empty((8,), "float32", device)
     tensor.copyfrom(np.zeros(8, "float32"))
     module[name](pointer(tensor), pointer(tensor), 2, 4)
-    found: np.ndarray = tensor.numpy()
-    return found
+    return tensor.numpy()
 
 
 @pytest.mark.parametrize("built", [True, False])

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 
 from adrenoc.bundle.chat import Sampling
 
@@ -19,9 +21,6 @@ DRAWS = 6000
 
 def make_loop(device, logits: np.ndarray):
     """A loop over a step whose logits are always these, as its likeliest token is."""
-    import tvm
-    import tvm_ffi
-
     loop = tvm_ffi.get_global_func("adrenoc.opencl.tokens")(device.index, "best", 1 << 20)
     ids = tvm.runtime.empty((1, 1), "int64", device)
     past = tvm.runtime.empty((1,), "int32", device)
@@ -319,9 +318,6 @@ ROWS = 2048
 
 def runs_of(device, entries: tuple[int, ...], tokens: int) -> list[int]:
     """The tokens that each run of a prompt takes, by entries that compute nothing."""
-    import tvm
-    import tvm_ffi
-
     loop = tvm_ffi.get_global_func("adrenoc.opencl.tokens")(device.index, "off", ROWS)
     none = {"states": [], "recurrent": [], "slack": 0, "picks": False}
     seen: list[int] = []

@@ -73,8 +73,7 @@ def put_cable(port: int, serial: str) -> None:
 
 def what_happened(port: int) -> dict[str, list[str]]:
     """The log of the server at `port`."""
-    told: dict[str, list[str]] = json.loads(_ask(port, LOG))
-    return told
+    return json.loads(_ask(port, LOG))
 
 
 def _ask(port: int, request: str) -> str:

@@ -86,8 +86,7 @@ class Finished:
 
     def json(self) -> dict[str, Any]:
         """What it printed, parsed."""
-        found: dict[str, Any] = json.loads(self.out)
-        return found
+        return json.loads(self.out)
 
 
 @dataclass(frozen=True, kw_only=True)

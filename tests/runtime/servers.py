@@ -41,7 +41,6 @@ def server_process(*command: object, **extra: str) -> Iterator[tuple[subprocess.
         env={**os.environ, **extra},
     )
     try:
-        assert server.stdout is not None
         said = ""
         while (port := re.search(r'"port": (\d+)', said)) is None:
             line = server.stdout.readline()

@@ -74,8 +74,7 @@ def start_fleet(*words: object, folder: Path) -> subprocess.Popen[str]:
 def read_rows(process: subprocess.Popen[str]) -> list[dict[str, object]]:
     said, aside = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, aside + said
-    rows: list[dict[str, object]] = json.loads(said)["fleet"]
-    return rows
+    return json.loads(said)["fleet"]
 
 
 def test_a_command_is_ended_when_it_takes_too_long():

@@ -83,8 +83,7 @@ def two(case, work) -> Path:
 def _reference(model: Path, inputs: list[np.ndarray]) -> list[np.ndarray]:
     session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
-    made: list[np.ndarray] = session.run(None, dict(zip(names, inputs, strict=True)))
-    return made
+    return session.run(None, dict(zip(names, inputs, strict=True)))
 
 
 def test_the_library_shows_two_functions_and_needs_no_onnxruntime(inside):

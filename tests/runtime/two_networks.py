@@ -65,8 +65,7 @@ def _attack(port: int, tracker: int = 0) -> dict[str, object]:
     done = subprocess.run(
         [*command, "attack", str(port), str(tracker)], check=True, capture_output=True, text=True
     )
-    told: dict[str, object] = json.loads(done.stdout)
-    return told
+    return json.loads(done.stdout)
 
 
 def attack(port: int, tracker: int) -> None:

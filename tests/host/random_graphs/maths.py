@@ -57,16 +57,11 @@ def attention(g: Grower, x: Tensor) -> Made:
         return None
     order = [*range(x.rank - 2), x.rank - 1, x.rank - 2]
     turned = g("Transpose", x, shape=[x.shape[a] for a in order], perm=order)
-    assert turned is not None
     scores = g("MatMul", x, turned, shape=(*x.shape[:-1], x.shape[-2]))
-    assert scores is not None
     scaled = g("Mul", scores, g.ops.const(x.shape[-1] ** -0.5))
-    assert scaled is not None
     if g.maybe():
         scaled = g("Add", scaled, g.weight(x.shape[-2], x.shape[-2]))
-        assert scaled is not None
     weights = g("Softmax", scaled, axis=-1)
-    assert weights is not None
     return g("MatMul", weights, x, shape=x.shape)
 
 
@@ -168,7 +163,6 @@ def select(g: Grower, x: Tensor) -> Made:
         taken = g.mask(*x.shape[g.between(0, x.rank) :])
         return g("Where", taken, x, g.like(x.shape, besides=x) or g.weight(1), shape=x.shape)
     other = g("Mul", x, g.weight(*x.shape[-1:]))
-    assert other is not None
     return g("Where", g.ops("Greater", x.name, g.ops.const(0.0)), x, other, shape=x.shape)
 
 
@@ -182,9 +176,7 @@ def squeeze_and_excite(g: Grower, x: Tensor) -> Made:
     if inner is None:
         return None
     active = g("Relu", inner)
-    assert active is not None
     back = g("Conv", active, g.weight(channels, few, 1, 1), g.weight(channels), shape=mean.shape)
-    assert back is not None
     scale = g("HardSigmoid" if g.maybe() else "Sigmoid", back)
     return None if scale is None else g("Mul", x, scale)
 

@@ -199,10 +199,8 @@ def shuffle(g: Grower, x: Tensor) -> Made:
         return None
     (n, c, h, w), count = x.shape, g.one_of(groups)
     apart = g("Reshape", x, g.ints(n, count, c // count, h, w), shape=(n, count, c // count, h, w))
-    assert apart is not None
     turned = (n, c // count, count, h, w)
     swapped = g("Transpose", apart, shape=turned, perm=[0, 2, 1, 3, 4])
-    assert swapped is not None
     return g("Reshape", swapped, g.ints(n, c, h, w), shape=x.shape)
 
 
