@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from adrenoc.base.errors import DependencyError
+from adrenoc.base.errors import AdrenocError, DependencyError
 from adrenoc.base.host import proc
 from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import cli, main
@@ -29,11 +29,23 @@ def succeed(*words: object) -> Result:
     return done
 
 
-def check_run(bundle: object, model: object, *words: object) -> dict[str, Any]:
+def ask(*words: object) -> Any:
+    """Run a command, which has to end with 0; what it prints with `--json`."""
+    return json.loads(succeed(*words, "--json").stdout)
+
+
+def refuse(error: type[AdrenocError] | int, *words: object) -> str:
+    """Run a command, which has to fail so (a kind of error or a code); what it says, in a line."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main([str(word) for word in words])
+    assert code == (error if isinstance(error, int) else error.exit_code), err.getvalue()
+    return " ".join(err.getvalue().split())
+
+
+def check_run(bundle: object, model: object, *words: object) -> Any:
     """Run a bundle beside its model, with which it has to agree; what `--json` prints."""
-    said: dict[str, Any] = json.loads(
-        succeed("run", bundle, "--check", model, "--json", *words).stdout
-    )
+    said = ask("run", bundle, "--check", model, *words)
     assert said["check"]["passed"]
     return said
 

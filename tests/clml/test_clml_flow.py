@@ -12,6 +12,7 @@ from adrenoc.check.inputs import make_inputs
 from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from tests.clml.regions import random
+from tests.commands import ask, succeed
 from tests.models import graph, write, write_network
 
 
@@ -32,9 +33,8 @@ def bundle(model, device) -> Path:
     return output
 
 
-def test_the_manifest_and_the_decisions_tell(bundle, capsys):
-    assert main(["inspect", str(bundle), "--json"]) == 0
-    manifest = json.loads(capsys.readouterr().out)
+def test_the_manifest_and_the_decisions_tell(bundle):
+    manifest = ask("inspect", bundle)
     assert manifest["statistics"]["nodes_clml"] == 2
     first, second = manifest["regions"]
     assert first["operators"] == ["nn.conv2d+add+nn.relu"] and second["operators"] == ["nn.conv2d"]
@@ -45,8 +45,7 @@ def test_the_manifest_and_the_decisions_tell(bundle, capsys):
     decisions = {d["subject"]: d for d in open_bundle(bundle).decisions()}
     assert decisions[first["symbol"]]["taken"] == "1 operators to CLML 1"
     assert any("no row of the CLML table" in d["reason"] for d in decisions.values())
-    assert main(["inspect", str(bundle)]) == 0
-    shown = capsys.readouterr().out
+    shown = succeed("inspect", bundle).stdout
     assert first["symbol"] in shown and "estimates of the compiler" in shown
 
 
@@ -62,11 +61,10 @@ def test_a_run_gives_back_all_that_it_made(bundle, emulate, live_objects, record
     assert live_objects() == before
 
 
-def test_a_check_shows_the_regions(model, tmp_path, capsys):
+def test_a_check_shows_the_regions(model, tmp_path):
     page = tmp_path / "page.html"
     command = ["check", str(model), "--device", "adreno:a730", "--clml", "all"]
-    assert main([*command, "--html", str(page), "--json"]) == 0
-    verdict = json.loads(capsys.readouterr().out)
+    verdict = ask(*command, "--html", page)
     first, second = verdict["regions"]
     assert first["operators"] == ["nn.conv2d+add+nn.relu"] and second["outputs"] == ["y"]
     assert first["copies"] == 4 and first["clml_us"] > 0 and first["copies_us"] > 0
@@ -76,8 +74,7 @@ def test_a_check_shows_the_regions(model, tmp_path, capsys):
     assert "times as fast" in nodes[first["symbol"]]["reason"]
     text = page.read_text()
     assert first["symbol"] in text and "Regions of OpenCL ML" in text
-    assert main(command) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(succeed(*command).stdout.split())
     assert "2 operators go to it, 1 do not" in shown
     assert f"{first['symbol']} CLML 1, float16" in shown and "gain" in shown
 
@@ -115,12 +112,10 @@ def test_every_run_that_is_replayed_runs_its_regions(bundle, emulate):
         assert said.api_calls > said.launches
 
 
-def test_auto_leaves_small_ones_in_textures(model, capsys):
-    assert main(["check", str(model), "--clml", "auto", "--json"]) == 0
-    nodes = json.loads(capsys.readouterr().out)["nodes"]
+def test_auto_leaves_small_ones_in_textures(model):
+    nodes = ask("check", model, "--clml", "auto")["nodes"]
     assert all(node["place"] != "clml" for node in nodes)
-    assert main(["check", str(model), "--clml", "all", "--json"]) == 0
-    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    nodes = ask("check", model, "--clml", "all")["nodes"]
     assert sum(node["place"] == "clml" for node in nodes) == 2
 
 

@@ -171,7 +171,7 @@ def test_compile(case, folder, capfd):
     assert _files(folder) == before
 
 
-def test_an_older_bundle_survives_a_failure(folder, capfd):
+def test_an_older_bundle_survives_a_failure(folder):
     write(_one("Relu"), folder)
     assert main(["compile", "model.onnx"]) == 0
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -16,6 +16,7 @@ from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.language.tokenizer import Tokenizer
+from tests.commands import refuse, succeed
 from tests.host.decoder_bundles import (
     TALKER,
     TALKERS_TEMPLATE,
@@ -148,25 +149,21 @@ def test_the_command_takes_a_line_a_turn(bundle, tmp_path):
     assert two["kept"] > one["prompt"]
 
 
-def test_a_bundle_says_how_it_is_talked_to(bundle, capsys):
-    assert main(["inspect", str(bundle.path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+def test_a_bundle_says_how_it_is_talked_to(bundle):
+    said = " ".join(succeed("inspect", bundle.path).stdout.split())
     assert "decoder up to 64 tokens, end tokens 96; a tokenizer and a template of chats" in said
     assert f"talk adrenoc chat {bundle.path}" in said
-    assert main(["run", str(bundle.path), "--repeat", "1"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(succeed("run", bundle.path, "--repeat", "1").stdout.split())
     assert f"this was one step; adrenoc chat {bundle.path} generates tokens" in said
 
 
-def test_a_decoder_without_a_template_is_refused(bundle, tmp_path, capsys):
+def test_a_decoder_without_a_template_is_refused(bundle, tmp_path):
     model = write_decoder(tmp_path, SHAPE)
     write_tokenizer(tmp_path / TOKENIZER, SHAPE.vocabulary)
     output = str(tmp_path / "mute.adrenoc")
     words = ["compile", str(model), "--device", "host", "-o", output, "--prefill", "4"]
     assert main([*words, "--no-cache"]) == 0
-    capsys.readouterr()
-    assert main(["chat", output]) == InputError.exit_code
-    said = capsys.readouterr().err
+    said = refuse(InputError, "chat", output)
     assert "has no template of chats" in said and "--prompt TEXT" in said
 
 
@@ -199,9 +196,10 @@ def test_an_encoder_s_bundle_makes_tokens_of_texts(device, tmp_path, named):
     assert {TOKENIZER, TEXT_TABLES} <= {entry.path for entry in bundle.manifest.files}
 
 
-def test_a_tokenizer_for_what_takes_no_tokens_is_refused(tmp_path, capsys):
+def test_a_tokenizer_for_what_takes_no_tokens_is_refused(tmp_path):
     (tmp_path / TOKENIZER).write_text(json.dumps(KINDS["words"]()), encoding="utf-8")
     model = write(graph("y = Relu(x)", {"x": [1, 4]}, ["y"]), tmp_path)
     command = ["compile", str(model), "--device", "host", "-o", str(tmp_path / "x.adrenoc")]
-    assert main([*command, "--tokenizer", str(tmp_path / TOKENIZER)]) == 2
-    assert "--tokenizer is for models that take tokens, as input_ids" in capsys.readouterr().err
+    assert "--tokenizer is for models that take tokens, as input_ids" in refuse(
+        2, *command, "--tokenizer", tmp_path / TOKENIZER
+    )

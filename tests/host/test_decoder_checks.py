@@ -18,7 +18,7 @@ from adrenoc.cli.main import main
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.importers.decoder_form import find_decoder
-from tests.commands import invoke
+from tests.commands import invoke, refuse, succeed
 from tests.host.decoder_bundles import DecoderShape, make_decoder_bundle, write_decoder
 
 SHAPE = DecoderShape(layers=1, context=48)
@@ -226,27 +226,22 @@ def adapted(device, tmp_path_factory) -> tuple[Path, Path]:
     return model, bundle
 
 
-def test_adapters_are_swapped_without_compiling(adapted, tmp_path, capsys):
+def test_adapters_are_swapped_without_compiling(adapted, tmp_path):
     model, bundle = adapted
-    capsys.readouterr()
     made = []
     for seed in (1, 2):
         adapter = write_adapter(tmp_path / f"{seed}.onnx_adapter", model, seed)
         words = ["run", str(bundle), "--prompt-ids", "3,5,7,11", "--max-tokens", "12", "--json"]
-        assert main([*words, "--input", str(adapter), "--check", str(model)]) == 0
-        said = json.loads(capsys.readouterr().out)
+        said = json.loads(succeed(*words, "--input", adapter, "--check", model).stdout)
         assert said["check"]["equal"] == len(said["tokens"]) > 1
         made.append(said["tokens"])
     assert made[0] != made[1]
 
 
-def test_what_is_no_adapter_is_refused_in_a_sentence(adapted, tmp_path, capsys):
+def test_what_is_no_adapter_is_refused_in_a_sentence(adapted, tmp_path):
     damaged = tmp_path / "damaged.onnx_adapter"
     damaged.write_bytes(b"no flatbuffer of any kind")
     words = ["run", str(adapted[1]), "--prompt-ids", "3,5", "--input"]
-    assert main([*words, str(damaged)]) == InputError.exit_code
-    assert "is no adapter" in capsys.readouterr().err
+    assert "is no adapter" in refuse(InputError, *words, damaged)
     assert main([*words, str(tmp_path / "missing.onnx_adapter")]) == InputError.exit_code
-    capsys.readouterr()
-    assert main(words[:-1]) == InputError.exit_code
-    assert LEFT in capsys.readouterr().err
+    assert LEFT in refuse(InputError, *words[:-1])

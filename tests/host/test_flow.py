@@ -80,7 +80,7 @@ def test_a_phone_gets_an_arm64_library(models, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("device", ["adreno:a750", pytest.param("host", marks=pytest.mark.nightly)])
-def test_equal_input_gives_equal_bytes(device, models, tmp_path, capsys):
+def test_equal_input_gives_equal_bytes(device, models, tmp_path):
     """In two processes with different hash seeds, and from the cache."""
     made = []
     for seed in ("1", "2"):

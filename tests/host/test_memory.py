@@ -14,14 +14,13 @@ from onnx import helper
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.check.verdict import MIB
-from adrenoc.cli.main import main
 from adrenoc.compile.compiler import Compiled, compile_model
 from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.options import resolve_options
 from adrenoc.kernels.codegen.build import kernel_sources
 from adrenoc.native import opencl
 from adrenoc.target.target import load_target
-from tests.commands import run_program, succeed
+from tests.commands import ask, run_program, succeed
 from tests.faulty.driver import misbehaving
 from tests.models import graph, write
 
@@ -217,15 +216,13 @@ def test_a_driver_without_images_of_buffers_takes_images_of_their_own(layer, tmp
     assert pooled["memory_bytes"] < apart["memory_bytes"]
 
 
-def test_regions_of_opencl_ml_are_planned_for_where_it_is_missing(tmp_path, device, capsys):
+def test_regions_of_opencl_ml_are_planned_for_where_it_is_missing(tmp_path, device):
     path, bundle = write(_tower(), tmp_path), tmp_path / "net.adrenoc"
     compile_it = ["compile", str(path), "--device", "host", "--clml", "all", "--no-cache"]
     compile_it += ["--preset", "fp32"]  # not every driver has halves
-    assert main([*compile_it, "-o", str(bundle), "--json"]) == 0
-    plan = json.loads(capsys.readouterr().out)["manifest"]["memory"]
+    plan = ask(*compile_it, "-o", bundle)["manifest"]["memory"]
     assert plan["region_bytes"] > 0
-    assert main(["run", str(bundle), "--repeat", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["memory_bytes"] == plan["peak_bytes"]
+    assert ask("run", bundle, "--repeat", "1")["memory_bytes"] == plan["peak_bytes"]
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,10 @@ import pytest
 from adrenoc.base.errors import OptionError
 from adrenoc.base.host.proc import own_module
 from adrenoc.bundle.bundle import Bundle
-from adrenoc.cli.main import main
 from adrenoc.device.conversation import Reply
 from adrenoc.device.generate import Wish
 from adrenoc.device.openai.protocol import Answers, RequestError, read_request
-from tests.commands import run_program
+from tests.commands import refuse, run_program
 from tests.host.decoder_bundles import TALKER, make_talker
 
 
@@ -259,16 +258,14 @@ def test_a_token_is_asked_for(bundle, monkeypatch):
             wrong.chat.completions.create(model="talker", messages=HELLO)
 
 
-def test_others_are_let_in_by_a_token_alone(bundle, capsys):
-    assert main(["serve", "--openai", str(bundle.path), "--host", "0.0.0.0"]) == 2
-    assert "ADRENOC_TOKEN" in capsys.readouterr().err
+def test_others_are_let_in_by_a_token_alone(bundle):
+    assert "ADRENOC_TOKEN" in refuse(2, "serve", "--openai", bundle.path, "--host", "0.0.0.0")
 
 
-def test_a_taken_port_is_told(bundle, url, capsys):
+def test_a_taken_port_is_told(bundle, url):
     port = url.split(":")[2].split("/", maxsplit=1)[0]
     words = ["serve", "--openai", str(bundle.path), "--port", port]
-    assert main(words) == OptionError.exit_code
-    assert "cannot be listened on" in capsys.readouterr().err
+    assert "cannot be listened on" in refuse(OptionError, *words)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from adrenoc.base.errors import DependencyError, ToolError, UnsupportedOperatorE
 from adrenoc.cli.main import main
 from adrenoc.compile.cache import tool_versions
 from adrenoc.importers.tflite import untranslated
-from tests.commands import invoke, succeed
+from tests.commands import invoke, refuse, succeed
 from tests.tflite.build import ModelBuilder, T
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -83,16 +83,16 @@ def test_a_change_of_it_is_another_compilation(installed):
     assert tool_versions() != before
 
 
-def test_a_package_without_the_function(installed, tmp_path, capfd):
-    assert main(["compile", str(write_model(tmp_path, "Absent"))]) == DependencyError.exit_code
-    assert "my_operators:absent, which cannot be imported" in capfd.readouterr().err
+def test_a_package_without_the_function(installed, tmp_path):
+    assert "my_operators:absent, which cannot be imported" in refuse(
+        DependencyError, "compile", write_model(tmp_path, "Absent")
+    )
 
 
-def test_a_reference_that_lacks_it_is_no_damaged_model(installed, tmp_path, capfd):
+def test_a_reference_that_lacks_it_is_no_damaged_model(installed, tmp_path):
     model, bundle = write_model(tmp_path, "HardShrink"), tmp_path / "b.adrenoc"
     assert main(["compile", str(model), "--device", "host", "-o", str(bundle)]) == 0
-    assert main(["run", str(bundle), "--check", str(model)]) == ToolError.exit_code
-    assert "nothing to compare with" in capfd.readouterr().err
+    assert "nothing to compare with" in refuse(ToolError, "run", bundle, "--check", model)
 
 
 DRAW = np.random.default_rng(11)
@@ -357,12 +357,11 @@ def test_landmarks_to_matrix_second(tmp_path, pair):
         ("MaxUnpooling2D", b"\1\0", "its options are 2 bytes, expected 24"),
     ],
 )
-def test_what_is_refused(tmp_path, capfd, kind, custom, said):
+def test_what_is_refused(tmp_path, kind, custom, said):
     builder = ModelBuilder()
     graph = builder.graph()
     inputs = [graph.add(T(data=draw(1, 3, 3, 4)), f"x{i}") for i in range(2)]
     graph.outputs = graph.op(kind, inputs, [T(shape=(1, 6, 6, 4))], custom=custom)
     path = tmp_path / "m.tflite"
     path.write_bytes(builder.write())
-    assert main(["compile", str(path)]) == UnsupportedOperatorError.exit_code
-    assert said in capfd.readouterr().err
+    assert said in refuse(UnsupportedOperatorError, "compile", path)

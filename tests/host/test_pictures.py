@@ -22,10 +22,10 @@ from adrenoc.bundle.chat import read_chat
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.cli.generate import EncoderInputs
-from adrenoc.cli.main import cli, main
+from adrenoc.cli.main import cli
 from adrenoc.device.generate import Wish
 from adrenoc.device.openai.protocol import RequestError, read_request
-from tests.commands import succeed
+from tests.commands import ask, refuse, succeed
 from tests.host.decoder_bundles import write_tokenizer
 from tests.host.test_openai_server import serve
 from tests.host.test_vision_language import (
@@ -106,7 +106,7 @@ def test_tokens_behind_a_picture_are_those_of_onnxruntime(folder, expanded):
     told = {}
     for name in ("one.png", "other.png"):
         words = ["--input", folder / name, "--prompt-ids", ids, "--max-tokens", COUNT]
-        said = json.loads(succeed(*run, *words, "--check", model, "--json").output)
+        said = ask(*run, *words, "--check", model)
         assert said["check"]["equal"] == COUNT
         assert said["check"]["max_error"] < 1e-4
         whole = (*PROMPT[:3], BEGIN, *range(-1, -ROWS - 1, -1), END, *PROMPT[3:])
@@ -119,7 +119,7 @@ def test_text_alone_goes_through_the_same_bundle(folder):
     ids = ",".join(map(str, PROMPT))
     run = ["run", folder / "decoder.adrenoc", "--prompt-ids", ids, "--max-tokens", COUNT]
     model = folder / "model" / "onnx" / "decoder_model_merged.onnx"
-    said = json.loads(succeed(*run, "--check", model, "--json").output)
+    said = ask(*run, "--check", model)
     assert said["check"]["equal"] == COUNT
 
 
@@ -149,11 +149,10 @@ def test_a_chat_about_a_picture(folder):
         ((TOKEN, 3, TOKEN), True, f"expected once, or {ROWS} times"),
     ],
 )
-def test_pictures_that_do_not_go_with_the_prompt_are_refused(folder, capfd, ids, given, said):
+def test_pictures_that_do_not_go_with_the_prompt_are_refused(folder, ids, given, said):
     run = ["run", str(folder / "decoder.adrenoc"), "--prompt-ids", ",".join(map(str, ids))]
     picture = ["--encoder", str(folder / "encoder.adrenoc"), "--input", str(folder / "one.png")]
-    assert main([*run, *(picture if given else [])]) == InputError.exit_code
-    assert said in capfd.readouterr().err
+    assert said in refuse(InputError, *run, *(picture if given else []))
 
 
 @pytest.mark.parametrize("name", ["", "pixel_values"])
@@ -177,12 +176,11 @@ def test_what_is_known_of_pictures_is_in_the_bundle(folder):
     assert not picture.crops
 
 
-def test_pictures_of_three_positions_are_refused(tmp_path, capfd):
+def test_pictures_of_three_positions_are_refused(tmp_path):
     shape = DecoderShape(layers=1, context=32, streams=True)
     write_parts(tmp_path / "a", shape, *split_decoder(shape))
     words = ["compile", str(tmp_path / "a"), "--shape", f"image_features:1,4,{shape.hidden}"]
-    assert main(words) == OptionError.exit_code
-    assert "counts 3 positions a token" in capfd.readouterr().err
+    assert "counts 3 positions a token" in refuse(OptionError, *words)
 
 
 def test_the_encoder_is_that_of_onnxruntime(folder):
@@ -288,7 +286,8 @@ def test_a_model_of_text_is_shown_no_picture(folder):
         read_request(body, Wish(), "talker", chat=True)
 
 
-def test_a_server_needs_an_encoder_that_goes_with_its_model(folder, capfd):
+def test_a_server_needs_an_encoder_that_goes_with_its_model(folder):
     decoder = str(folder / "decoder.adrenoc")
-    assert main(["serve", "--openai", decoder, decoder, "--port", "0"]) == InputError.exit_code
-    assert "takes input_ids, image_features, past_length" in capfd.readouterr().err
+    assert "takes input_ids, image_features, past_length" in refuse(
+        InputError, "serve", "--openai", decoder, decoder, "--port", "0"
+    )

@@ -44,7 +44,7 @@ from adrenoc.importers.formats import find_model_files
 from adrenoc.importers.onnx.load import read_ort
 from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.target.target import load_target
-from tests.commands import succeed
+from tests.commands import ask, refuse, succeed
 from tests.models import graph, write
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -124,10 +124,10 @@ def test_computes_and_times(bundle):
 def test_check_passes_and_fails_with_a_code(bundle, tmp_path, capsys):
     good = str(_model(tmp_path / "good.onnx", WEIGHT))
     bad = str(_model(tmp_path / "bad.onnx", WEIGHT * 1.1))
-    assert main(["run", str(bundle), "--check", good]) == 0
-    assert "agrees with the reference" in capsys.readouterr().out
-    assert main(["run", str(bundle), "--check", bad]) == CheckFailedError.exit_code
-    assert "the output `scores` disagrees" in capsys.readouterr().err
+    assert "agrees with the reference" in succeed("run", bundle, "--check", good).stdout
+    assert "the output `scores` disagrees" in refuse(
+        CheckFailedError, "run", bundle, "--check", bad
+    )
     assert main(["run", str(bundle), "--check", bad, "--tolerance", "0.5"]) == 0
     capsys.readouterr()
     command = ["run", str(bundle), "--check", bad, "--json", "--save", str(tmp_path / "out.npz")]
@@ -138,7 +138,7 @@ def test_check_passes_and_fails_with_a_code(bundle, tmp_path, capsys):
     assert np.load(tmp_path / "out.npz")["scores"].shape == SHAPE
 
 
-def test_check_says_where_the_bundle_is_of_another_file(bundle, tmp_path, capsys):
+def test_check_says_where_the_bundle_is_of_another_file(bundle, tmp_path):
     own, other = (_model(tmp_path / f"{name}.onnx", WEIGHT * k) for name, k in (("a", 1), ("b", 2)))
     place = tmp_path / "b.adrenoc"
     shutil.copytree(bundle, place)
@@ -148,14 +148,11 @@ def test_check_says_where_the_bundle_is_of_another_file(bundle, tmp_path, capsys
     notes = []
     for model, tolerance in ((own, "1e-3"), (other, "9")):
         words = ["run", str(place), "--check", str(model), "--tolerance", tolerance]
-        assert main(words) == 0
-        notes.append("was compiled from" in " ".join(capsys.readouterr().out.split()))
+        notes.append("was compiled from" in " ".join(succeed(*words).stdout.split()))
     assert notes == [False, True]
-    assert main([*words, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)["check"]["note"]
+    said = ask(*words)["check"]["note"]
     assert said.startswith(f"{place} was compiled from tiny.onnx with SHA-256 ")
-    assert main(["run", str(place), "--check-layers", str(other)]) == BundleError.exit_code
-    assert said.split(";")[0] in capsys.readouterr().err
+    assert said.split(";")[0] in refuse(BundleError, "run", place, "--check-layers", other)
 
 
 @pytest.mark.parametrize("recording", ["best", "always", "kept", "off"])
@@ -180,8 +177,7 @@ def test_what_is_said_of_launches(bundle, monkeypatch, capsys):
     assert told["mode"] == "the virtual machine"
     assert told["reason"] == "it was not asked for"
     assert told["api_calls"] > told["launches"]
-    assert main(["run", str(bundle)]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(succeed("run", bundle).stdout.split())
     assert " OpenCL call" in shown
     assert " ms of the host a run" in shown
 
@@ -253,9 +249,8 @@ def test_devices_by_number_and_name(bundle):
             pick_device(wanted)
 
 
-def test_doctor_finds_the_device(bundle, capsys):
-    assert main(["doctor", "--json"]) == 0
-    findings = {finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)}
+def test_doctor_finds_the_device(bundle):
+    findings = {finding["subject"]: finding for finding in ask("doctor")}
     assert findings["OpenCL device 0"]["state"] == "ok"
     assert findings["TVM loads"]["state"] == "ok"
     assert all(finding["fix"] for finding in findings.values() if finding["state"] != "ok")
@@ -321,15 +316,14 @@ def test_its_graph_is_that_of_the_file(tmp_path):
     assert read.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
 
 
-def test_layouts_of_one_cpu_are_told_with_the_way_to_a_plain_file(tmp_path, capfd):
+def test_layouts_of_one_cpu_are_told_with_the_way_to_a_plain_file(tmp_path):
     weights = np.ones((32, 3, 3, 3), np.float32)
     conv = helper.make_node("Conv", ["x", "w"], ["y"])
     model = graph([conv], {"x": (1, 3, 8, 8)}, ["y"], {"w": weights})
     written = read_ort((path := write_ort(tmp_path, model, level="ALL")).read_bytes(), path)
     if not any(node.domain == "com.microsoft.nchwc" for node in written.graph.node):
         pytest.skip("onnxruntime has no layouts of this CPU's own")
-    assert main(["compile", str(path)]) == CustomDomainError.exit_code
-    err = " ".join(capfd.readouterr().err.split())
+    err = refuse(CustomDomainError, "compile", path)
     assert "onnxruntime optimised the file for one CPU" in err
     command = err.split("a plain .ort file of that: ")[1].split("MODEL.onnx")[0].split()
     command = [sys.executable, *command[1:], str(write(model, tmp_path, "plain.onnx"))]
@@ -358,10 +352,9 @@ def test_a_damaged_one_is_told(tmp_path, capfd, share):
         ("m.safetensors", b"\x40\0\0\0\0\0\0\0{}" + bytes(64), "weights without a graph"),
     ],
 )
-def test_weights_without_a_graph(tmp_path, capfd, name, content, said):
+def test_weights_without_a_graph(tmp_path, name, content, said):
     (tmp_path / name).write_bytes(content)
-    assert main(["compile", str(tmp_path / name)]) == ModelFormatError.exit_code
-    err = capfd.readouterr().err
+    err = refuse(ModelFormatError, "compile", tmp_path / name)
     assert said in err
     assert "optimum-cli export onnx" in err
 
@@ -400,23 +393,20 @@ def test_a_folder_of_exports(tmp_path, names, words, chosen):
         ((), (), ModelNotFoundError, "is a folder without a model"),
     ],
 )
-def test_folders_that_leave_it_open(tmp_path, capfd, names, words, code, said):
+def test_folders_that_leave_it_open(tmp_path, names, words, code, said):
     folder = write_folder(tmp_path / "hf", *names)
-    assert main(["compile", str(folder), *words]) == code.exit_code
-    assert said in capfd.readouterr().err
+    assert said in refuse(code, "compile", folder, *words)
 
 
-def test_numbers_are_of_folders(tmp_path, capfd):
+def test_numbers_are_of_folders(tmp_path):
     path = write(small(), tmp_path)
-    assert main(["compile", str(path), "--dtype", "q4"]) == OptionError.exit_code
-    assert "is no folder of models" in capfd.readouterr().err
+    assert "is no folder of models" in refuse(OptionError, "compile", path, "--dtype", "q4")
 
 
-def test_a_folder_of_a_pipeline(tmp_path, capfd):
+def test_a_folder_of_a_pipeline(tmp_path):
     for name in ("unet", "text_encoder", "vae_decoder"):
         write_folder(tmp_path, "model.onnx", place=name)
     (tmp_path / "scheduler").mkdir()
-    assert main(["compile", str(tmp_path)]) == ModelNotFoundError.exit_code
-    said = capfd.readouterr().err
+    said = refuse(ModelNotFoundError, "compile", tmp_path)
     assert "holds models in folders of their own: text_encoder, unet, vae_decoder;" in said
     assert f"adrenoc compile {tmp_path / 'text_encoder'}" in said

@@ -13,9 +13,8 @@ from onnx import TensorProto, helper
 
 from adrenoc.base.errors import ModelFormatError
 from adrenoc.bundle.bundle import open_bundle
-from adrenoc.cli.main import main
 from adrenoc.importers.containers import find_embedding
-from tests.commands import succeed
+from tests.commands import ask, refuse, succeed
 
 ROWS = "inputs_embeds"
 
@@ -202,14 +201,14 @@ def test_text_alone_is_that_of_onnxruntime(device, tmp_path, case):
     write_parts(folder, shape, embedding, decoder)
     bundle = tmp_path / "b.adrenoc"
     words = ["compile", folder, "--device", "host", "--preset", "fp32", "-o", bundle]
-    made = json.loads(succeed(*words, "--prefill", 4, "--json").output)
+    made = ask(*words, "--prefill", 4)
     assert open_bundle(bundle).manifest.end_tokens == (shape.vocabulary - 1,)
     told = {one["subject"]: one["taken"] for one in made["decisions"]}
     assert told[ROWS] == "looked up by embed_tokens.onnx"
     assert told["context"] == f"{shape.context} rows"
     run = ["run", bundle, "--prompt-ids", ",".join(map(str, PROMPT)), "--max-tokens", COUNT]
     model = folder / "onnx" / "decoder_model_merged.onnx"
-    said = json.loads(succeed(*run, "--check", model, "--json").output)
+    said = ask(*run, "--check", model)
     assert said["check"]["equal"] == COUNT
     assert said["check"]["max_error"] < 1e-5
     assert said["tokens"] == step_apart(folder, PROMPT, COUNT)
@@ -228,15 +227,16 @@ def test_another_embedding_is_another_model(device, tmp_path):
     assert len({open_bundle(bundle).manifest.model.sha256 for bundle in bundles}) == 2
 
 
-def test_an_embedding_that_takes_more_is_refused(tmp_path, capfd):
+def test_an_embedding_that_takes_more_is_refused(tmp_path):
     shape = DecoderShape(layers=1, context=32)
     embedding, decoder = split_decoder(shape)
     more = embedding.graph.input.add()
     more.CopyFrom(embedding.graph.output[0])
     more.name = "image_features"
     write_parts(tmp_path / "a", shape, embedding, decoder)
-    assert main(["compile", str(tmp_path / "a"), "--no-cache"]) == ModelFormatError.exit_code
-    assert "takes 'input_ids', 'image_features'" in capfd.readouterr().err
+    assert "takes 'input_ids', 'image_features'" in refuse(
+        ModelFormatError, "compile", tmp_path / "a", "--no-cache"
+    )
 
 
 def test_the_embedding_of_the_decoders_numbers_is_taken(tmp_path):

@@ -15,6 +15,7 @@ from adrenoc.check import doctor
 from adrenoc.check.doctor import CheckedItem
 from adrenoc.cli.main import main
 from adrenoc.device import adb
+from tests.commands import ask, refuse, succeed
 from tests.ndks import fake_ndk, forget_ndks
 from tests.patience import WAIT_S
 from tests.runtime.fake_adb import fake_adb_process, what_happened
@@ -31,16 +32,13 @@ def fake(monkeypatch, tmp_path) -> Iterator[int]:
         yield port
 
 
-def test_a_bundle_runs_on_a_phone(
-    fake, bundle, case, runtime, opencl, tmp_path, capsys, monkeypatch
-):
+def test_a_bundle_runs_on_a_phone(fake, bundle, case, runtime, opencl, tmp_path, monkeypatch):
     inputs = [f"{name}={file}" for name, file in case.files.items()]
     monkeypatch.setenv("ADRENOC_RUNTIME", str(runtime.folder))
     command = ["run", str(bundle.path), "--on", f"adb:{SERIAL}"]
     command += ["--repeat", "1", "--json", "--save", str(tmp_path / "out.npz")]
     command += [word for item in inputs for word in ("--input", item)]
-    assert main(command) == 0
-    first = json.loads(capsys.readouterr().out)
+    first = json.loads(succeed(*command).stdout)
     case.check(np.load(tmp_path / "out.npz"))
     happened = what_happened(fake)
     assert [Path(name).name for name in happened["pushed"]] == ["adrenoc_rpc"]
@@ -48,8 +46,7 @@ def test_a_bundle_runs_on_a_phone(
     key = re.search(r"--key (\w+)", happened["commands"][-2])
     assert key is not None and len(key[1]) == 32  # a secret of this session
 
-    assert main(command) == 0
-    again = json.loads(capsys.readouterr().out)
+    again = json.loads(succeed(*command).stdout)
     assert what_happened(fake)["pushed"] == happened["pushed"]
     assert first["programs"]["hits"] == 0
     assert again["programs"]["hits"] == len(bundle.manifest.kernels)
@@ -73,8 +70,7 @@ def test_the_walk_of_the_readme(fake, bundle, runtime, opencl, work, tmp_path, c
     pushed = what_happened(fake)["pushed"]
     # A server that changed goes to a place of its own, beside the one that others may use.
     (built / "adrenoc_rpc").write_bytes((built / "adrenoc_rpc").read_bytes() + b"\0")
-    assert main([*command, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = ask(*command)
     assert told["programs"]["misses"] == 0
     assert told["notes"][-1].startswith("0.0 MB were sent")
     again = what_happened(fake)["pushed"]
@@ -82,7 +78,7 @@ def test_the_walk_of_the_readme(fake, bundle, runtime, opencl, work, tmp_path, c
     assert len({Path(name).parent for name in again}) == 2
 
 
-def test_a_hang_names_what_the_user_can_read(fake, bundle, runtime, opencl, capsys, monkeypatch):
+def test_a_hang_names_what_the_user_can_read(fake, bundle, runtime, opencl, monkeypatch):
     """Nobody sees what the server on a phone says."""
 
     def late(*_: object) -> None:
@@ -90,8 +86,7 @@ def test_a_hang_names_what_the_user_can_read(fake, bundle, runtime, opencl, caps
 
     monkeypatch.setattr("tvm.rpc.connect", late)
     monkeypatch.setenv("ADRENOC_RUNTIME", str(runtime.folder))
-    assert main(["run", str(bundle.path), "--on", f"adb:{SERIAL}"]) == RemoteError.exit_code
-    said = " ".join(capsys.readouterr().err.split())
+    said = refuse(RemoteError, "run", bundle.path, "--on", f"adb:{SERIAL}")
     assert f"adb -s {SERIAL} logcat -d" in said
     assert "the server's output" not in said
 
@@ -141,14 +136,12 @@ def test_the_only_phone_that_is_ready_is_taken(monkeypatch):
         assert adb.pick_device("", timeout_s=WAIT_S).serial == "B"
 
 
-def test_devices_lists_phones(fake, capsys):
+def test_devices_lists_phones(fake):
     command = ["device", "list"]
-    assert main([*command, "--json"]) == 0
-    (phone,) = json.loads(capsys.readouterr().out)["adb"]
+    (phone,) = ask(*command)["adb"]
     assert (phone["serial"], phone["state"]) == (SERIAL, "device")
     assert (phone["abi"], phone["soc"], phone["api"]) == ("arm64-v8a", "SM8650", "34")
-    assert main(command) == 0
-    assert SERIAL in capsys.readouterr().out
+    assert SERIAL in succeed(*command).stdout
 
 
 def test_an_adb_that_hangs_is_given_up(monkeypatch):
@@ -294,15 +287,14 @@ def test_a_phone_without_opencl(monkeypatch, tmp_path):
     assert found.seen.startswith("it has no libOpenCL.so in /vendor")
 
 
-def test_a_phone_that_is_good(monkeypatch, tmp_path, capsys):
+def test_a_phone_that_is_good(monkeypatch, tmp_path):
     library = tmp_path / "libOpenCL.so"
     library.touch()
     monkeypatch.setattr(adb, "_FACTS", adb._FACTS.replace("/vendor/lib64 ", f"{tmp_path} "))
     with _phone(monkeypatch, tmp_path / "phone", FACTS):
         found = _finding("phone R58")
         assert (found.state, found.seen) == ("ok", "SM-S928B, Android 14")
-        assert main(["device", "list"]) == 0
-        assert str(library) in "".join(capsys.readouterr().out.split())
+        assert str(library) in "".join(succeed("device", "list").stdout.split())
 
 
 def test_a_phone_that_is_too_old(monkeypatch, tmp_path):

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from adrenoc.base.errors import CompileError, DeviceError
-from adrenoc.cli.main import main
 from adrenoc.device.remote import run_remote
 from adrenoc.importers.onnx.session import open_session
-from tests.commands import compile_model, run_program
+from tests.commands import ask, compile_model, refuse, run_program
 from tests.mcu import networks
 from tests.mcu.judge import judge
 from tests.mcu.onnx_models import float_model, write_quantised
@@ -112,13 +111,12 @@ def test_a_damaged_library_is_refused(carrying, absent, runner, tmp_path):
     assert "cpu.so is not what was compiled" in done.err
 
 
-def test_float_models_are_refused_before_the_work(tmp_path, capsys):
+def test_float_models_are_refused_before_the_work(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(float_model(0).SerializeToString())
     out = tmp_path / "o"
     command = ["compile", str(path), "--device", "host", "--fallback", "cpu", "-o", str(out)]
-    assert main(command) == CompileError.exit_code
-    err = " ".join(capsys.readouterr().err.split())
+    err = refuse(CompileError, *command)
     assert "quantize_static" in err and "its own CPU code computes" in err
     assert not out.exists()
 
@@ -141,9 +139,7 @@ def test_numbers_of_float_inputs_are_the_models_own(absent, tmp_path, runner):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_adrenoc_run_falls_back_and_says_why(
-    threads, carrying, model, tmp_path, monkeypatch, capsys
-):
+def test_adrenoc_run_falls_back_and_says_why(threads, carrying, model, tmp_path, monkeypatch):
     def refused(_device: str) -> None:
         raise DeviceError("there is no OpenCL device here", hint="none")
 
@@ -153,8 +149,7 @@ def test_adrenoc_run_falls_back_and_says_why(
     np.savez(given, **inputs)
     command = ["run", str(carrying), "--input", str(given), "--save", str(saved), "--repeat", "2"]
     monkeypatch.setenv("ADRENOC_THREADS", str(threads))
-    assert main([*command, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    said = ask(*command)
     assert said["device"] == "CPU"
     (note,) = said["notes"]
     assert f"on {threads} thread" in note
@@ -162,8 +157,7 @@ def test_adrenoc_run_falls_back_and_says_why(
     assert said["times"]["runs"] == 2
     for name, array in wanted.items():
         assert (np.load(saved)[name] == array).all()
-    assert main([*command, "--on", "opencl:0"]) == DeviceError.exit_code
-    assert "there is no OpenCL device here" in capsys.readouterr().err
+    assert "there is no OpenCL device here" in refuse(DeviceError, *command, "--on", "opencl:0")
 
 
 KINDS = {

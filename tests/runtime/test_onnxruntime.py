@@ -16,11 +16,10 @@ from onnx import helper
 
 from adrenoc.bundle.bundle import TOKENIZER, open_bundle, write_app_tar
 from adrenoc.check.generation import check_tokens
-from adrenoc.cli.main import main
 from adrenoc.device.run import run_bundle
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import PROVIDER, Runtime, build_runtime
-from tests.commands import compile_model, skip_where_lacking
+from tests.commands import compile_model, refuse, skip_where_lacking
 from tests.host.decoder_bundles import DecoderShape, write_decoder, write_tokenizer
 from tests.host.encoder_decoders import make_cross_decoder
 from tests.models import graph, write, write_network, write_stepper
@@ -108,9 +107,10 @@ def test_a_tar_of_an_app_under_the_bundles_name(two, case, deed, tmp_path):
         np.testing.assert_array_equal(made, wanted)
 
 
-def test_it_needs_the_shared_library(capsys):
-    assert main(["runtime", "build", "--static", "--onnxruntime"]) == 2
-    assert "--onnxruntime needs the shared library: no --static" in capsys.readouterr().err
+def test_it_needs_the_shared_library():
+    assert "--onnxruntime needs the shared library: no --static" in refuse(
+        2, "runtime", "build", "--static", "--onnxruntime"
+    )
 
 
 def test_bits_equal_the_runner(two, case, deed, inside, runner, tmp_path):
@@ -304,11 +304,12 @@ def test_other_models_are_left_to_onnxruntime(wrong, two, deed, work, case, tmp_
     assert said in told["log"]
 
 
-def test_states_are_refused_before_the_work(tmp_path, capsys):
+def test_states_are_refused_before_the_work(tmp_path):
     model = write_stepper(tmp_path, (1, 4))
     words = ["compile", str(model), "--device", "host", "--state", "h=hn", "--onnxruntime"]
-    assert main([*words, "-o", str(tmp_path / "s.adrenoc")]) == 2
-    assert "--onnxruntime keeps no states: --state none" in capsys.readouterr().err
+    assert "--onnxruntime keeps no states: --state none" in refuse(
+        2, *words, "-o", tmp_path / "s.adrenoc"
+    )
 
 
 SHAPES = {
@@ -378,11 +379,12 @@ def test_the_decoders_model_itself_is_left_to_onnxruntime(deed, tmp_path):
     assert "d.adrenoc is not used: it keeps states, which the model hands out" in told["log"]
 
 
-def test_a_decoder_has_no_code_for_the_cpu(tmp_path, capsys):
+def test_a_decoder_has_no_code_for_the_cpu(tmp_path):
     model = write_decoder(tmp_path, DecoderShape())
     command = ["compile", str(model), "--device", "host", "--fallback", "cpu"]
-    assert main([*command, "-o", str(tmp_path / "d.adrenoc")]) == 2
-    assert "keeps no caches from token to token" in capsys.readouterr().err
+    assert "keeps no caches from token to token" in refuse(
+        2, *command, "-o", tmp_path / "d.adrenoc"
+    )
 
 
 @pytest.mark.nightly

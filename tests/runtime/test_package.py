@@ -24,7 +24,7 @@ from adrenoc.native.android.package.aar import write_aar
 from adrenoc.native.android.runtime_build import LIBRARY, LICENSE, NOTICE
 from adrenoc.native.android.runtime_toolchain import JNI_LIBRARY, MIN_API, java_folder
 from tests.binary_manifest import binary_manifest
-from tests.commands import compile_model
+from tests.commands import compile_model, refuse, succeed
 from tests.patience import WAIT_S
 from tests.runtime.programs import link_stub, run_case, without_sources
 
@@ -54,10 +54,9 @@ def test_the_cmake_package_builds_and_runs_its_sample(bundle, runtime, opencl, e
     assert (package / "share/doc/adrenoc" / LICENSE).is_file()
 
 
-def test_a_runtime_for_another_machine_is_refused(bundle, android, tmp_path, capsys):
+def test_a_runtime_for_another_machine_is_refused(bundle, android, tmp_path):
     command = ["package", str(bundle.path), "--as", "cmake", "-o", str(tmp_path / "out")]
-    assert main([*command, "--runtime", str(android.folder)]) == BundleError.exit_code
-    assert "but the runtime at" in capsys.readouterr().err
+    assert "but the runtime at" in refuse(BundleError, *command, "--runtime", android.folder)
     assert not (tmp_path / "out").exists()
 
 
@@ -127,18 +126,18 @@ def _native_half() -> str:
 
 
 def test_an_aar_needs_javac_and_a_runtime_with_the_native_half(
-    phone_bundle, android, tmp_path, monkeypatch, capsys
+    phone_bundle, android, tmp_path, monkeypatch
 ):
     old = tmp_path / "old"
     shutil.copytree(android.folder, old)
     (old / JNI_LIBRARY).unlink()
     command = ["package", str(phone_bundle.path), "--as", "aar", "-o", str(tmp_path / "out.aar")]
-    assert main([*command, "--runtime", str(old)]) == LinkError.exit_code
-    assert f"has no {JNI_LIBRARY}" in capsys.readouterr().err
+    assert f"has no {JNI_LIBRARY}" in refuse(LinkError, *command, "--runtime", old)
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert main([*command, "--runtime", str(android.folder)]) == DependencyError.exit_code
-    assert "apt-get install default-jdk-headless" in capsys.readouterr().err
+    assert "apt-get install default-jdk-headless" in refuse(
+        DependencyError, *command, "--runtime", android.folder
+    )
     assert not (tmp_path / "out.aar").exists()
 
 
@@ -192,7 +191,7 @@ def _apk(folder: Path, aar: Path, changes: dict[str, bytes | None], *, compress:
     return apk
 
 
-def test_a_good_apk(aar, tmp_path, capsys):
+def test_a_good_apk(aar, tmp_path):
     manifest = binary_manifest(
         [
             ("uses-sdk", {"minSdkVersion": MIN_API}),
@@ -202,8 +201,7 @@ def test_a_good_apk(aar, tmp_path, capsys):
     )
     apk = _apk(tmp_path, aar, {"AndroidManifest.xml": manifest}, compress=False)
     assert check_app(apk) == ()
-    assert main(["doctor", "--app", str(apk)]) == 0
-    assert "finds OpenCL" in capsys.readouterr().out
+    assert "finds OpenCL" in succeed("doctor", "--app", apk).stdout
 
 
 def test_entries_beside_libraries_are_no_abis(aar, tmp_path):
@@ -253,7 +251,7 @@ def _stored(apk: Path) -> Path:
     return apk
 
 
-def test_each_trouble_of_an_app_is_named(aar, tmp_path, capsys):
+def test_each_trouble_of_an_app_is_named(aar, tmp_path):
     small, wrong, named = (tmp_path / name for name in (LIBRARY, "wrong.so", "named.so"))
     link_stub(small, "-z", "max-page-size=4096")
     link_stub(wrong, emulation="elf_x86_64")
@@ -277,8 +275,7 @@ def test_each_trouble_of_an_app_is_named(aar, tmp_path, capsys):
     (trouble,) = check_app(_apk(tmp_path, aar, {}, compress=True))
     assert trouble.wrong == "is compressed"
     apk = _apk(tmp_path, aar, {"AndroidManifest.xml": b"<manifest/>"}, compress=False)
-    assert main(["doctor", "--app", str(apk)]) == AppError.exit_code
-    assert "hide the GPU's OpenCL" in capsys.readouterr().err
+    assert "hide the GPU's OpenCL" in refuse(AppError, "doctor", "--app", apk)
 
 
 def test_a_stored_library_must_lie_at_a_page(aar, tmp_path):

@@ -14,7 +14,7 @@ from adrenoc.bundle.bundle import PROOF, Bundle, open_bundle
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.cli.main import main
 from adrenoc.lab.prove.proof import DrawnInput
-from tests.commands import compile_model
+from tests.commands import compile_model, refuse
 from tests.faulty.driver import A640
 from tests.models import graph, write
 from tests.runtime.programs import Finished, compile_against, draw, replace_file
@@ -203,11 +203,10 @@ def test_a_bundle_without_a_proof_says_so(bundle, verify):
     assert "adrenoc prove BUNDLE MODEL" in verify(bundle, expect=UNSUPPORTED).err
 
 
-def test_another_model_is_refused(bundle, work, capsys):
-    assert main(["prove", str(bundle.path), str(work / "proven" / "m.onnx")]) == (
-        BundleError.exit_code
+def test_another_model_is_refused(bundle, work):
+    assert "was compiled from two.onnx" in refuse(
+        BundleError, "prove", bundle.path, work / "proven" / "m.onnx"
     )
-    assert "was compiled from two.onnx" in capsys.readouterr().err
     assert not (bundle.path / PROOF).exists()
 
 

@@ -27,6 +27,7 @@ from adrenoc.native.android.runtime_build import LICENSE, NOTICE
 from adrenoc.native.android.runtime_build import PROVIDER as PROVIDER_LIBRARY
 from adrenoc.native.android.runtime_toolchain import MIN_API
 from tests.binary_manifest import binary_manifest
+from tests.commands import refuse, succeed
 from tests.examples import examples
 from tests.runtime.programs import link_stub, without_sources
 
@@ -149,16 +150,13 @@ def test_clients_check_digests_and_find_versions(repository, bundles, android, m
     assert (repository / _LATER.path("aar")).is_file()
 
 
-def test_onnxruntimes_provider_is_a_package_of_its_own(
-    repository, bundles, android, tmp_path, capsys
-):
+def test_onnxruntimes_provider_is_a_package_of_its_own(repository, bundles, android, tmp_path):
     """Apps without onnxruntime take the very runtime that they took before."""
     folder = tmp_path / "with-provider"
     shutil.copytree(android.folder, folder)
     link_stub(folder / PROVIDER_LIBRARY)
     words = ["package", str(bundles[0].path), "--as", "aar", "--runtime", str(folder), "--json"]
-    assert main([*words, "-o", str(tmp_path / "out")]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(succeed(*words, "-o", tmp_path / "out").stdout)
     assert {PROVIDER.path("aar"), PROVIDER.path("pom")} < set(told["files"])
     place = tmp_path / "out" / PROVIDER.path("aar")
     runtime = tmp_path / "out" / RUNTIME.path("aar")
@@ -298,14 +296,13 @@ def test_the_app_builds_from_what_is_there(app):
     assert len(used) >= 4 and used <= brought
 
 
-def test_an_app_replaces_nothing(phone_bundle, android, tmp_path, capsys):
+def test_an_app_replaces_nothing(phone_bundle, android, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("precious")
     words = ["package", str(phone_bundle.path), "--as", "aar", "-o", str(tmp_path / "packages")]
     words += ["--runtime", str(android.folder), "--sample"]
-    assert main([*words, str(mine)]) == OutputError.exit_code
-    assert "will not delete it" in capsys.readouterr().err
+    assert "will not delete it" in refuse(OutputError, *words, mine)
     assert (mine / "thesis.tex").read_text() == "precious"
     assert not (tmp_path / "packages").exists()
     (tmp_path / "empty").mkdir()
@@ -323,6 +320,5 @@ def test_an_app_replaces_nothing(phone_bundle, android, tmp_path, capsys):
         (["a", "-o", "x"], "missing option '--as'"),
     ],
 )
-def test_usage(words, said, capsys):
-    assert main(["package", *words]) == 2
-    assert said in capsys.readouterr().err
+def test_usage(words, said):
+    assert said in refuse(2, "package", *words)

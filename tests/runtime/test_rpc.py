@@ -22,6 +22,7 @@ from adrenoc.base.files.read import sha256_file
 from adrenoc.cli.main import main
 from adrenoc.device.peers import MAGIC, HostPort, Tracker
 from adrenoc.device.remote import RemoteAddress, describe, open_session, run_remote
+from tests.commands import ask
 from tests.runtime.servers import (
     WAIT_S,
     address_of,
@@ -57,11 +58,10 @@ def test_run_by_command(bundle, runtime, opencl, capsys):
     assert json.loads(capsys.readouterr().out)["times"]["runs"] == 2
 
 
-def test_layers_are_checked_on_a_server(bundle, work, runtime, opencl, capsys):
+def test_layers_are_checked_on_a_server(bundle, work, runtime, opencl):
     with native_server(runtime, opencl) as (server, port):
         command = ["run", str(bundle.path), "--on", f"127.0.0.1:{port}", "--repeat", "1"]
-        assert main([*command, "--check-layers", str(work / "two.onnx"), "--json"]) == 0
-        tensors = json.loads(capsys.readouterr().out)["check"]["tensors"]
+        tensors = ask(*command, "--check-layers", work / "two.onnx")["check"]["tensors"]
         # The second session is that of the layers.
         wait_until(lambda: len([line for line in server.heard if "ended" in line]) == 2)
     assert [tensor["name"] for tensor in tensors] == ["mean", "sum", "grown"]

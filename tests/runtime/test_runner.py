@@ -16,12 +16,11 @@ import pytest
 
 import adrenoc
 from adrenoc.base.errors import DependencyError, LinkError
-from adrenoc.cli.main import main
 from adrenoc.native.android import runtime_build
 from adrenoc.native.android.elf import read_elf
 from adrenoc.native.android.runtime_build import ARCHIVE, HEADERS, LIBRARY, RUNNER, SERVER
 from adrenoc.native.android.runtime_toolchain import find_tool, find_toolchain
-from tests.commands import compile_model, run_program, skip_where_lacking
+from tests.commands import compile_model, refuse, run_program, skip_where_lacking
 from tests.models import graph, write
 from tests.runtime.programs import (
     HERE,
@@ -318,10 +317,9 @@ def test_no_name_of_the_runtime_is_one_of_its_users(archive, tmp_path):
         assert [name for plain, name in shared.items() if "adrenoc" in plain] == []
 
 
-def test_a_package_wants_the_shared_library(archive, bundle, tmp_path, capsys):
+def test_a_package_wants_the_shared_library(archive, bundle, tmp_path):
     command = ["package", str(bundle.path), "--as", "cmake", "-o", str(tmp_path / "package")]
-    assert main([*command, "--runtime", str(archive)]) == DependencyError.exit_code
-    assert f"it lacks {LIBRARY}" in capsys.readouterr().err
+    assert f"it lacks {LIBRARY}" in refuse(DependencyError, *command, "--runtime", archive)
 
 
 def test_the_library_shows_the_c_api_alone(runtime):

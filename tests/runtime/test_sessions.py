@@ -12,12 +12,12 @@ import pytest
 from adrenoc.base.errors import InputError, RemoteError
 from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER, Bundle, open_bundle, write_app_tar
 from adrenoc.bundle.chat import Sampling, read_chat
-from adrenoc.cli.main import main
 from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.remote import remote_place
 from adrenoc.device.run import local_place
 from adrenoc.language.tokenizer import Tokenizer
+from tests.commands import ask, succeed
 from tests.host.decoder_bundles import (
     WRITER,
     DecoderShape,
@@ -112,17 +112,15 @@ def test_tokens_of_a_server(kind, decoder, tokens, serve):
         assert remote.step(tokens[0])[0] == tokens[1]
 
 
-def test_tokens_by_command(decoder, tokens, opencl, capsys):
+def test_tokens_by_command(decoder, tokens, opencl):
     model = decoder.path.parent / "model.onnx"
     ids = ",".join(map(str, PROMPT))
     with python_server() as (_, port):
         run = ["run", str(decoder.path), "--on", f"127.0.0.1:{port}", "--prompt-ids", ids]
-        assert main([*run, "--max-tokens", "8", "--check", str(model), "--json"]) == 0
-        said = json.loads(capsys.readouterr().out)
+        said = ask(*run, "--max-tokens", "8", "--check", model)
         assert said["tokens"] == tokens[:8]
         assert said["check"]["equal"] == 8
-        assert main([*run, "--max-tokens", "3"]) == 0
-        shown = capsys.readouterr().out
+        shown = succeed(*run, "--max-tokens", "3").stdout
         assert shown.startswith(" ".join(map(str, tokens[:3])))
 
 

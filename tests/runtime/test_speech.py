@@ -12,9 +12,8 @@ import onnxruntime
 import pytest
 from PIL import Image
 
-from adrenoc.cli.main import main
 from adrenoc.native.model import Model, read_memory, set_memory_budget
-from tests.commands import compile_model, run_program
+from tests.commands import ask, compile_model, run_program
 from tests.host.decoder_bundles import DecoderShape
 from tests.host.encoder_decoders import (
     FEATURES,
@@ -174,7 +173,7 @@ def test_tokens_are_those_of_onnxruntime(listener):
         model.close()
 
 
-def test_a_check_leaves_out_what_is_suppressed(listener, capsys):
+def test_a_check_leaves_out_what_is_suppressed(listener):
     features = np.random.default_rng(6).standard_normal((1, FEATURES, FRAMES), np.float32)
     np.save(listener / "features.npy", features)
     model = listener / "decoder_model_merged"
@@ -182,8 +181,7 @@ def test_a_check_leaves_out_what_is_suppressed(listener, capsys):
     words += ["--encoder", str(listener / "decoder_model.adrenoc"), "--prompt-ids", "3,5,7"]
     words += ["--input", f"input_features={listener / 'features.npy'}", "--max-tokens", "9"]
     words += ["--check", f"{model}.onnx"]
-    assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = ask(*words)
     assert told["check"]["equal"] == 9 and not {NEVER} & set(told["tokens"])
 
 

@@ -1,7 +1,6 @@
 """Built kernels: kept, found, refused when they are damaged or foreign, put into bundles."""
 
 import hashlib
-import json
 import os
 import shutil
 import stat
@@ -14,10 +13,9 @@ import pytest
 
 from adrenoc.bundle.buckets import open_buckets
 from adrenoc.bundle.bundle import PROGRAMS, Bundle, open_bundle
-from adrenoc.cli.main import main
 from adrenoc.device.result import ProgramOptions, RunResult
 from adrenoc.device.run import run_bundle
-from tests.commands import run_program
+from tests.commands import ask, run_program
 from tests.runtime.programs import Case
 from tests.runtime.servers import native_server
 from tests.runtime.test_damage import CACHE_READERS, build_with_readers
@@ -63,13 +61,12 @@ def test_damaged_and_foreign_entries_are_built_anew(bundle, case, opencl, tmp_pa
 
 
 @pytest.mark.parametrize("form", ["folder", "tar"])
-def test_a_bundle_brings_its_kernels(form, bundle, case, runner, tmp_path, capsys):
+def test_a_bundle_brings_its_kernels(form, bundle, case, runner, tmp_path):
     if form == "folder":
         copy = shutil.copytree(bundle.root, tmp_path / "copy.adrenoc")
     else:
         copy = shutil.copy(bundle.path.with_suffix(".tar"), tmp_path / "copy.tar")
-    assert main(["device", "warm", str(copy), "--embed", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = ask("device", "warm", copy, "--embed")
     opened = open_bundle(Path(copy))
     assert [f"{PROGRAMS}/{name}" for name in told["embedded"]] == [
         entry.path for entry in opened.manifest.files if entry.path.startswith(PROGRAMS)
@@ -84,10 +81,9 @@ def test_a_bundle_brings_its_kernels(form, bundle, case, runner, tmp_path, capsy
     assert _counts(_run(damaged, case, tmp_path / "empty2")) == (0, count, count)
 
 
-def test_all_buckets_bring_their_kernels(shapes, runner, tmp_path, capsys):
+def test_all_buckets_bring_their_kernels(shapes, runner, tmp_path):
     copy = Path(shutil.copytree(shapes.root, tmp_path / "copy.adrenoc"))
-    assert main(["device", "warm", str(copy), "--embed", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = ask("device", "warm", copy, "--embed")
     opened = open_bundle(copy)
     counts = [len(bucket.manifest.kernels) for bucket in open_buckets(opened)]
     assert len(counts) == 4
@@ -102,16 +98,14 @@ def test_all_buckets_bring_their_kernels(shapes, runner, tmp_path, capsys):
         assert _counts(result) == (count, 0, 0)
 
 
-def test_warm_a_server(bundle, runtime, opencl, tmp_path, capsys):
+def test_warm_a_server(bundle, runtime, opencl, tmp_path):
     copy = Path(shutil.copytree(bundle.root, tmp_path / "copy.adrenoc"))
     count = len(bundle.manifest.kernels)
     with native_server(runtime, opencl, "--store", str(tmp_path / "store")) as (_, port):
         where = ["--on", f"127.0.0.1:{port}"]
-        assert main(["device", "warm", str(copy), *where, "--embed", "--json"]) == 0
-        told = json.loads(capsys.readouterr().out)
+        told = ask("device", "warm", copy, *where, "--embed")
         assert (told["programs"]["misses"], len(told["embedded"])) == (count, 1)
-        assert main(["run", str(copy), *where, "--repeat", "1", "--json"]) == 0
-        ran = json.loads(capsys.readouterr().out)
+        ran = ask("run", copy, *where, "--repeat", "1")
     assert ran["programs"]["hits"] == count
     # Nothing but the constants: the library was sent by `warm`.
     assert ran["notes"][-1].startswith("0.0 MB were sent")
