@@ -17,14 +17,15 @@ from adrenoc.bundle.bundle import Bundle, open_bundle
 from adrenoc.cli.main import cli, main
 
 
-def invoke(*words: object, catch: bool = False) -> Result:
+def invoke(*words: object, catch: bool = False, typed: str | None = None) -> Result:
     """Run a command; its exception is raised, or part of the result where it is to be caught."""
-    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=catch)
+    told = [str(word) for word in words]
+    return CliRunner().invoke(cli, told, catch_exceptions=catch, input=typed)
 
 
-def succeed(*words: object) -> Result:
+def succeed(*words: object, typed: str | None = None) -> Result:
     """Run a command, which has to end with 0."""
-    done = invoke(*words)
+    done = invoke(*words, typed=typed)
     assert done.exit_code == 0, done.output
     return done
 

@@ -6,10 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from adrenoc.cli.main import cli
+from tests.commands import ask, invoke, succeed
 from tests.models import parse_nodes
 
 STEPS = 12
@@ -128,12 +127,8 @@ MODELS = {
 }
 
 
-def invoke(*words: object):
-    return CliRunner().invoke(cli, [str(word) for word in words])
-
-
-def compile_it(model: Path, *more: str):
-    return invoke("compile", model, "--device", "host", "--no-cache", *more)
+def compile_it(model: Path, *more: object) -> str:
+    return succeed("compile", model, "--device", "host", "--no-cache", *more).output
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -141,13 +136,9 @@ def compile_it(model: Path, *more: str):
 def test_steps_are_the_references(device, tmp_path, name, preset):
     model = MODELS[name](tmp_path / "model.onnx")
     bundle = tmp_path / "model.adrenoc"
-    made = compile_it(model, "--preset", preset, "-o", str(bundle))
-    assert made.exit_code == 0, made.output
-    assert "--state none keeps nothing" in made.output
+    assert "--state none keeps nothing" in compile_it(model, "--preset", preset, "-o", bundle)
     for more in ([], ["--steps", STEPS]):
-        ran = invoke("run", bundle, "--check", model, "--repeat", 2, "--json", *more)
-        assert ran.exit_code == 0, ran.output
-        compared = json.loads(ran.output)["check"]["tensors"]
+        compared = ask("run", bundle, "--check", model, "--repeat", 2, *more)["check"]["tensors"]
         assert len(compared) == len(onnx.load(model).graph.output)
 
 
@@ -155,13 +146,11 @@ def test_a_check_steps_without_being_asked(device, tmp_path):
     """What differs in the second step alone, and what comes of numbers that are not usual."""
     model, other = (make_decaying(tmp_path / f"{left}.onnx", left) for left in (0.5, 0.4))
     bundle, saved = tmp_path / "model.adrenoc", tmp_path / "y.npz"
-    assert compile_it(model, "-o", str(bundle)).exit_code == 0
-    ran = invoke("run", bundle, "--check", model, "--save", saved)
-    assert ran.exit_code == 0, ran.output
-    said = " ".join(ran.output.split())
+    compile_it(model, "-o", bundle)
+    said = " ".join(succeed("run", bundle, "--check", model, "--save", saved).output.split())
     assert "32 steps, from states of zeros on, of four sets of random numbers: usual" in said
     assert np.load(saved)["y"].shape == (1, 8)
-    wrong = invoke("run", bundle, "--check", other, "--json")
+    wrong = invoke("run", bundle, "--check", other, "--json", catch=True)
     assert wrong.exit_code == 23, wrong.output
     assert ", on " in json.loads(wrong.output)["check"]["tensors"][0]["reason"]
 
@@ -182,34 +171,32 @@ def test_rows_that_the_standard_scatters(device, tmp_path):
     counts: Shapes = {"count_before": [1], "count_there": [1]}
     path, bundle = tmp_path / "model.onnx", tmp_path / "model.adrenoc"
     model = save(path, nodes, {**new, **pasts, **counts}, {"y": [1, 4, 1, 8], **presents}, {}, 24)
-    assert compile_it(model, "--preset", "fp32", "-o", str(bundle)).exit_code == 0
+    compile_it(model, "--preset", "fp32", "-o", bundle)
     said = json.loads((bundle / "decisions.json").read_text())
     assert not [one for one in said if "copy" in one["taken"] or "copied" in one["taken"]]
-    words: list[object] = ["--steps", rows, "--check", model, "--json"]
+    words: list[object] = ["--steps", rows, "--check", model]
     for name, first in (("count_before", 0), ("count_there", 1)):
         np.save(tmp_path / f"{name}.npy", np.arange(first, first + rows)[:, None])
         words.append(f"--input={name}={tmp_path / name}.npy")
-    ran = invoke("run", bundle, *words)
-    assert ran.exit_code == 0, ran.output
+    succeed("run", bundle, *words)
 
 
 def test_what_a_state_begins_as_may_be_given(device, tmp_path):
     model = make_recurrent(tmp_path / "model.onnx")
     bundle = tmp_path / "model.adrenoc"
-    assert compile_it(model, "--preset", "fp32", "-o", str(bundle)).exit_code == 0
+    compile_it(model, "--preset", "fp32", "-o", bundle)
     np.save(tmp_path / "h0.npy", draw(1, 1, 12))
     np.save(tmp_path / "x.npy", draw(3, 1, 1, 8))
     given = [f"--input=h0={tmp_path / 'h0.npy'}", f"--input=x={tmp_path / 'x.npy'}"]
-    ran = invoke("run", bundle, *given, "--steps", 3, "--check", model, "--json")
-    assert ran.exit_code == 0, ran.output
-    few = invoke("run", bundle, *given, "--steps", 4)
+    succeed("run", bundle, *given, "--steps", 3, "--check", model)
+    few = invoke("run", bundle, *given, "--steps", 4, catch=True)
     assert "has the shape [3, 1, 1, 8]; input 'x' takes [4, 1, 1, 8]" in str(few.exception)
 
 
 def test_states_are_asked_for_or_refused(device, tmp_path):
     model = make_recurrent(tmp_path / "model.onnx")
     bundle = tmp_path / "model.adrenoc"
-    assert compile_it(model, "--state", "none", "-o", str(bundle)).exit_code == 0
+    compile_it(model, "--state", "none", "-o", bundle)
     manifest = json.loads((bundle / "manifest.json").read_text())
     assert "states" not in manifest["options"]["values"]
     assert [spec["name"] for spec in manifest["outputs"]] == ["hn", "y"]
@@ -221,6 +208,7 @@ def test_states_are_asked_for_or_refused(device, tmp_path):
         (["--state", "none", "--state", "h0=hn"], "keeps nothing: no other --state"),
         (["--state", "h0=hn", "--fallback", "cpu"], "--fallback cpu keeps no states"),
     ):
-        refused = compile_it(model, *words)
+        command = ("compile", model, "--device", "host", "--no-cache")
+        refused = invoke(*command, *words, catch=True)
         assert refused.exit_code != 0
         assert message in refused.output + str(refused.exception)

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 import pytest
-from click.testing import CliRunner
 
 from adrenoc.base.errors import InputError
-from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER, Bundle, open_bundle
+from adrenoc.bundle.bundle import CHAT, TEXT_TABLES, TOKENIZER, Bundle
 from adrenoc.bundle.chat import how_to_talk, read_chat
-from adrenoc.cli.main import cli, main
 from adrenoc.device.conversation import Conversation
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.language.tokenizer import Tokenizer
-from tests.commands import refuse, succeed
+from tests.commands import compile_model, refuse, succeed
 from tests.host.decoder_bundles import (
     TALKER,
     TALKERS_TEMPLATE,
@@ -133,16 +131,15 @@ def test_the_context_ends_an_answer_and_has_no_room_for_a_long_message(decoder, 
 def test_the_command_takes_a_line_a_turn(bundle, tmp_path):
     saved = tmp_path / "said.json"
     lines = ["w3 w5 w7", "/nothing", "/reset", "w3 w5 w7", f"/save {saved}", "/exit", "w1"]
-    words = ["chat", str(bundle.path), "--system", "w8", "--max-tokens", "4"]
-    done = CliRunner().invoke(cli, words, input="\n".join(lines) + "\n")
-    assert done.exit_code == 0, done.output
+    words = ["chat", bundle.path, "--system", "w8", "--max-tokens", "4"]
+    done = succeed(*words, typed="\n".join(lines) + "\n")
     answers = [line for line in done.stdout.splitlines() if line.startswith("w")]
     assert len(answers) == 2 and answers[0] == answers[1]
     assert "there is no /nothing" in done.stdout
     roles = [one["role"] for one in json.loads(saved.read_text())["messages"]]
     assert roles == ["system", "user", "assistant"]
     assert "tokens read" in done.stderr and "of them known" in done.stderr
-    done = CliRunner().invoke(cli, [*words, "--json"], input="w3 w5 w7\nw4\n")
+    done = succeed(*words, "--json", typed="w3 w5 w7\nw4\n")
     one, two = map(json.loads, done.stdout.splitlines())
     assert one["text"] == answers[0]
     assert (one["kept"], one["tokens"], one["ended"]) == (0, 4, "most")
@@ -160,9 +157,8 @@ def test_a_bundle_says_how_it_is_talked_to(bundle):
 def test_a_decoder_without_a_template_is_refused(bundle, tmp_path):
     model = write_decoder(tmp_path, SHAPE)
     write_tokenizer(tmp_path / TOKENIZER, SHAPE.vocabulary)
-    output = str(tmp_path / "mute.adrenoc")
-    words = ["compile", str(model), "--device", "host", "-o", output, "--prefill", "4"]
-    assert main([*words, "--no-cache"]) == 0
+    output = tmp_path / "mute.adrenoc"
+    compile_model(model, output, "--prefill", "4", "--no-cache", preset="")
     said = refuse(InputError, "chat", output)
     assert "has no template of chats" in said and "--prompt TEXT" in said
 
@@ -170,9 +166,8 @@ def test_a_decoder_without_a_template_is_refused(bundle, tmp_path):
 def test_what_a_decoder_is_compiled_with_is_explained(bundle, tmp_path):
     """Options whose values are numbers of tokens, too."""
     model = bundle.path.parent / "model.onnx"
-    words = ["compile", str(model), "--device", "host", "--preset", "fp32", "--explain"]
-    done = CliRunner().invoke(cli, [*words, "--prefill", "4", "-o", str(tmp_path / "e.adrenoc")])
-    assert done.exit_code == 0, done.output + str(done.exception)
+    words = ["compile", model, "--device", "host", "--preset", "fp32", "--explain"]
+    done = succeed(*words, "--prefill", "4", "-o", tmp_path / "e.adrenoc")
     end = ", ".join(map(str, bundle.manifest.end_tokens))
     assert any("end_tokens" in line and end in line for line in done.output.splitlines())
 
@@ -188,11 +183,8 @@ def test_an_encoder_s_bundle_makes_tokens_of_texts(device, tmp_path, named):
         {"table": np.ones((900, 8), np.float32)},
         dtype=onnx.TensorProto.INT64,
     )
-    words = ["--tokenizer", str(tokenizer)] if named else []
-    output = tmp_path / "encoder.adrenoc"
-    command = ["compile", str(write(model, tmp_path)), "--device", "host", "-o", str(output)]
-    assert main([*command, "--no-cache", *words]) == 0
-    bundle = open_bundle(output)
+    words = ("--no-cache", *(("--tokenizer", tokenizer) if named else ()))
+    bundle = compile_model(write(model, tmp_path), tmp_path / "e.adrenoc", *words, preset="")
     assert {TOKENIZER, TEXT_TABLES} <= {entry.path for entry in bundle.manifest.files}
 
 

@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from adrenoc.base.errors import InputError
 from adrenoc.bundle.bundle import TOKENIZER, Bundle
 from adrenoc.bundle.chat import ChatSettings, Sampling, read_chat
-from adrenoc.cli.main import cli
 from adrenoc.device.conversation import Conversation, Toolbox
 from adrenoc.device.generate import Decoder, Wish
 from adrenoc.device.run import local_place
 from adrenoc.language import tokenizer as limits
 from adrenoc.language.tokenizer import Constrainer, Grammar, Tokenizer
+from tests.commands import invoke, succeed
 from tests.host.decoder_bundles import SPELLER, make_speller
 from tests.host.test_openai_server import openai, serve
 
@@ -165,13 +164,11 @@ def test_bits_are_as_many_as_the_model_has_tokens(bundle):
 def test_chat_reads_a_file(bundle, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text(json.dumps(SCHEMA))
-    words = ["chat", str(bundle.path), "--json", "--grammar"]
-    done = CliRunner().invoke(cli, [*words, str(schema)], input="one\ntwo\n")
-    assert done.exit_code == 0, done.output
-    for line in done.stdout.splitlines():
+    words = ("chat", bundle.path, "--json", "--grammar", schema)
+    for line in succeed(*words, typed="one\ntwo\n").stdout.splitlines():
         check_answer(json.loads(line)["text"])
     schema.write_bytes(b"\xff")
-    refused = CliRunner().invoke(cli, [*words, str(schema)], input="one\n")
+    refused = invoke(*words, typed="one\n", catch=True)
     assert "cannot be read" in refused.output + str(refused.exception)
 
 

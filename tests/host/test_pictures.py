@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from click.testing import CliRunner
 from model_zoo.decoder_shape import DecoderShape
 from PIL import Image
 
@@ -22,7 +21,6 @@ from adrenoc.bundle.chat import read_chat
 from adrenoc.bundle.manifest import TensorSpec
 from adrenoc.check.inputs import InputFile, make_inputs
 from adrenoc.cli.generate import EncoderInputs
-from adrenoc.cli.main import cli
 from adrenoc.device.generate import Wish
 from adrenoc.device.openai.protocol import RequestError, read_request
 from tests.commands import ask, refuse, succeed
@@ -125,11 +123,9 @@ def test_text_alone_goes_through_the_same_bundle(folder):
 
 def test_a_chat_about_a_picture(folder):
     encoder, image = folder / "encoder.adrenoc", folder / "one.png"
-    words = ["chat", str(folder / "decoder.adrenoc"), "--max-tokens", "5", "--json"]
+    words = ["chat", folder / "decoder.adrenoc", "--max-tokens", "5", "--json"]
     lines = "w3 w5\nw7\n"
-    shown = [*words, "--image", str(encoder), str(image)]
-    done = CliRunner().invoke(cli, shown, input=lines)
-    assert done.exit_code == 0, done.output + str(done.exception)
+    done = succeed(*words, "--image", encoder, image, typed=lines)
     first, second = (json.loads(line) for line in done.output.splitlines())
     # w91, the picture and its two marks, w3 w5 w93 w92.
     assert first["prompt"] == ROWS + 2 + 5
@@ -137,7 +133,7 @@ def test_a_chat_about_a_picture(folder):
     whole = (91, BEGIN, *range(-1, -ROWS - 1, -1), END, 3, 5, 93, 92)
     tokens = step_apart(folder / "model", whole, 5, encode(folder, "one.png"))
     assert first["text"].split() == [f"w{token}" for token in tokens]
-    plain = CliRunner().invoke(cli, words, input=lines)
+    plain = succeed(*words, typed=lines)
     assert json.loads(plain.output.splitlines()[0])["prompt"] == 5
 
 
@@ -150,8 +146,8 @@ def test_a_chat_about_a_picture(folder):
     ],
 )
 def test_pictures_that_do_not_go_with_the_prompt_are_refused(folder, ids, given, said):
-    run = ["run", str(folder / "decoder.adrenoc"), "--prompt-ids", ",".join(map(str, ids))]
-    picture = ["--encoder", str(folder / "encoder.adrenoc"), "--input", str(folder / "one.png")]
+    run = ["run", folder / "decoder.adrenoc", "--prompt-ids", ",".join(map(str, ids))]
+    picture = ["--encoder", folder / "encoder.adrenoc", "--input", folder / "one.png"]
     assert said in refuse(InputError, *run, *(picture if given else []))
 
 
