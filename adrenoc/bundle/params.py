@@ -8,7 +8,7 @@ reads as they are and another as Winograd's algorithm wants them are transformed
 
 Winograd's filters are made in the same bits by all who make them: a compiler for kernels, and
 whoever loads a bundle for several GPUs, of the plain filters that it holds (in the runtime
-`bundle/moves.cc`).  Sums are whole multiples of the filters, added in one order in
+`bundle/moves.h`).  Sums are whole multiples of the filters, added in one order in
 double precision, and one division ends them: coefficients are powers of two, so that no product is
 rounded and nothing is left to a compiler that joins products and sums.
 """

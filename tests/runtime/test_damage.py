@@ -16,29 +16,9 @@ Execute = Callable[..., Finished]
 ROUNDS = 600
 NATIVE = Path(adrenoc.__file__).parent / "native"
 # The readers of the runtime: none of them needs TVM.
-CACHE_READERS = tuple(
-    f"src/{name}"
-    for name in (
-        "files/file",
-        "programs/program_cache",
-        "base/sha256",
-        "base/sha256_instructions",
-    )
-)
-READERS = (
-    *CACHE_READERS,
-    *(f"src/{name}" for name in ("base/half", "base/json", "base/utf8", "files/safetensors")),
-    *(
-        f"runtime/src/bundle/{name}"
-        for name in (
-            "bundle",
-            "formats",
-            "inflate",
-            "manifest",
-            "moves",
-        )
-    ),
-)
+CACHE_READERS = ("src/base/sha256", "src/base/sha256_instructions")
+TENSOR_READERS = ("src/base/half", "src/base/json")
+READERS = (*CACHE_READERS, *TENSOR_READERS, "runtime/src/bundle/inflate")
 
 
 def build_damage(folder: Path) -> Path:

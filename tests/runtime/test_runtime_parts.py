@@ -26,7 +26,7 @@ from adrenoc.kernels.families.winograd.winograd import winograd
 from tests.commands import run_program
 from tests.runtime.programs import HERE
 from tests.runtime.test_android_headers import NATIVE
-from tests.runtime.test_damage import READERS, build_with_readers
+from tests.runtime.test_damage import TENSOR_READERS, build_with_readers
 
 _DIGEST, _INSTRUCTIONS = "src/base/sha256", "src/base/sha256_instructions"
 _PLAIN = """#include "base/sha256.h"
@@ -163,14 +163,11 @@ def test_damage_does_no_harm(program, strategy):
 
 OUTPUTS, INPUTS, TAPS = 12, 5, 3
 ALL = 2**31 - 1
-_READERS = ("half", "json", "utf8", "safetensors")
 
 
 @pytest.fixture(scope="module")
 def program_bring(work) -> Path:
-    readers = tuple(r for r in READERS if r.rpartition("/")[2] in _READERS)
-    own = tuple(r for r in READERS if r.rpartition("/")[2] in ("manifest", "moves"))
-    return build_with_readers("bring.cc", work, (*readers, *own))
+    return build_with_readers("bring.cc", work, TENSOR_READERS)
 
 
 def _filters(dtype: str) -> np.ndarray:

@@ -21,8 +21,7 @@ from tests.tokenizer_files import KINDS, draw_lines, make_bytes
 
 tokenizers = pytest.importorskip("tokenizers")
 
-_SOURCES = ("steps", "text_tables", "tokenizer")
-_READERS = ("src/base/json", "src/base/utf8", *(f"runtime/src/text/{name}" for name in _SOURCES))
+_READERS = ("src/base/json", "runtime/src/text/steps")
 LINES = 120
 REAL = sorted(Path(os.environ.get("TOKENIZERS", "/nowhere")).rglob("tokenizer.json"))
 """Files of real models, where somebody has some."""

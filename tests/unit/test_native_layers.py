@@ -78,7 +78,7 @@ def test_files_lie_beside_what_they_implement():
 def test_sources_of_the_plug_in_can_share_a_unit():
     """`compile_plugin.py` puts any of them into one: names of theirs alone would clash."""
     places: dict[tuple[str, str], set[str]] = {}
-    for path in sorted((NATIVE / "src").rglob("*.cc")):
+    for path in sorted((NATIVE / "src").rglob("*.[ch]*")):
         text = path.read_text()
         spaces = " ".join(re.findall(r"^namespace ([\w:]+) {", text, re.MULTILINE))
         for name in re.findall(r"^(?:static )?constexpr [^=;({]*?\b(k[A-Z]\w*)\b", text, re.M):

@@ -1,14 +1,6 @@
 // What onnxruntime opens the library for: a factory of one device, and what a session has of the
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "model.h"
-#include "ort.h"
-
 // provider: which nodes it takes, and the bundles that compute them.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +14,8 @@
 
 #include "adrenoc.h"
 #include "graph.h"
+#include "model.h"
+#include "ort.h"
 
 namespace adrenoc_ep {
 namespace {

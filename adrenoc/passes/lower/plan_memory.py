@@ -11,7 +11,7 @@ Before -> after:
     texel (x, y) of layer l at (x, y, l)        at (l * 28 + x, y), for x in 0 to 27
     x = -1 reads the border, zeros              x = -1 is sent beyond the image: zeros
 
-What the runtime takes from the device for a request mirrors `adrenoc/native/src/opencl/memory.cc`,
+What the runtime takes from the device for a request mirrors `adrenoc/native/src/opencl/memory.h`,
 so that planned and allocated bytes are equal; a test on a device holds the two together.
 
 Tensors that are never alive at once share a slot, one piece of memory.  A slot costs as much as the

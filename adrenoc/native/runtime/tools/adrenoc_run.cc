@@ -1,23 +1,19 @@
 // Runs a bundle: raw inputs in, raw outputs and times out.  For `adb shell` and for tests.
-#include <unistd.h>
-
-#include <chrono>
-#include <condition_variable>
-#include <cstdio>
-#include <mutex>
-#include <string>
-#include <thread>
-
 //
 //   adrenoc_run BUNDLE [OPTION]...      (adrenoc_run --help lists them)
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "adrenoc.hpp"

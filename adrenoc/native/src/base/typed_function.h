@@ -3,6 +3,7 @@
 // function, twenty times the code.
 #pragma once
 
+#include <tvm/ffi/error.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/function.h>
 
@@ -16,20 +17,48 @@
 #include <utility>
 #include <vector>
 
+#include "base/failure.h"
+
 namespace adrenoc_runtime {
 
 using PackedCall = std::function<void(tvm::ffi::PackedArgs args, tvm::ffi::Any* result)>;
 
-// A Failure of ours becomes a ValueError of TVM's.
-[[nodiscard]] tvm::ffi::Function packed(PackedCall call);
+namespace ffi = tvm::ffi;
 
-void publish_packed(const char* name, PackedCall call);
+// A Failure of ours becomes a ValueError of TVM's.
+[[nodiscard]] inline tvm::ffi::Function packed(PackedCall call) {
+  return ffi::Function::FromPacked(
+      [call = std::move(call)](ffi::PackedArgs args, ffi::Any* result) {
+        try {
+          call(args, result);
+        } catch (const Failure& failure) {
+          TVM_FFI_THROW(ValueError) << failure.what();
+        }
+      });
+}
+
+// Throws where the name is taken and may not be overridden.
+inline void publish_function(const char* name, const tvm::ffi::Function& function,
+                             bool override = false) {
+  ffi::Function::SetGlobal(name, function, override);
+}
+
+inline void publish_packed(const char* name, PackedCall call) {
+  publish_function(name, packed(std::move(call)));
+}
 
 // Throws TypeError where `args` are not `expected` many.
-void check_count(const char* name, size_t expected, tvm::ffi::PackedArgs args);
+inline void check_count(const char* name, size_t expected, tvm::ffi::PackedArgs args) {
+  if (static_cast<size_t>(args.size()) == expected) return;
+  TVM_FFI_THROW(TypeError) << "The function \"" << name << "\" was given " << args.size()
+                           << " arguments, expected " << expected;
+}
 
-[[noreturn]] void refuse_argument(const char* name, int index, const std::string& expected,
-                                  const std::string& given);
+[[noreturn]] inline void refuse_argument(const char* name, int index, const std::string& expected,
+                                         const std::string& given) {
+  TVM_FFI_THROW(TypeError) << "Argument " << index << " of the function \"" << name
+                           << "\" is of the type " << given << ", expected " << expected;
+}
 
 // Throws TypeError where the argument is no T.
 template <typename T>
@@ -87,9 +116,6 @@ class FunctionNamed {
   const tvm::ffi::String& wanted_;
 };
 
-// Throws where the name is taken and may not be overridden.
-void publish_function(const char* name, const tvm::ffi::Function& function, bool override = false);
-
 // Registers the function `name` for all of the process.
 template <typename F>
 void publish(const char* name, F function) {
@@ -97,12 +123,27 @@ void publish(const char* name, F function) {
 }
 
 // A function, or that of a module by its name.  Throws ValueError where it has none.
-[[nodiscard]] tvm::ffi::Function function_of(const tvm::ffi::AnyView& given,
-                                             const tvm::ffi::String& name);
+[[nodiscard]] inline tvm::ffi::Function function_of(const tvm::ffi::AnyView& given,
+                                                    const tvm::ffi::String& name) {
+  if (const auto function = given.as<ffi::Function>()) return *function;
+  const auto found = given.cast<ffi::Module>()->GetFunction(name, false);
+  if (!found.has_value()) {
+    TVM_FFI_THROW(ValueError) << "The module has no function `" << name << "`";
+  }
+  return *found;
+}
 
 // Of a module and its imports, those of a kind.  By its name, and so are their functions called,
 // because module classes that come from a library carry no C++ type information.
-[[nodiscard]] std::vector<tvm::ffi::Module> modules_of(const tvm::ffi::Module& module,
-                                                       std::string_view kind);
+[[nodiscard]] inline std::vector<tvm::ffi::Module> modules_of(const tvm::ffi::Module& module,
+                                                              std::string_view kind) {
+  std::vector<ffi::Module> found;
+  if (module->kind() == kind) found.push_back(module);
+  for (const ffi::Any& import : module->imports()) {
+    const std::vector<ffi::Module> more = modules_of(import.cast<ffi::Module>(), kind);
+    found.insert(found.end(), more.begin(), more.end());
+  }
+  return found;
+}
 
 }  // namespace adrenoc_runtime

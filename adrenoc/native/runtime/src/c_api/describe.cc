@@ -1,6 +1,5 @@
 // What the runtime and a model are: its names, inputs, outputs and shapes.
-#include <string_view>
-
+#include "base/dtype.h"
 #include "base/machine.h"
 #include "base/sha256.h"
 #include "bundle/bundle.h"
@@ -100,20 +99,8 @@ adrenoc_status adrenoc_output_info(const adrenoc_model* model, size_t index,
 }
 
 adrenoc_dtype adrenoc_dtype_of(const char* name) {
-  struct Named {
-    std::string_view name;
-    adrenoc_dtype dtype;
-  };
-  static constexpr Named all[] = {
-      {"float32", ADRENOC_FLOAT32}, {"uint8", ADRENOC_UINT8},   {"int8", ADRENOC_INT8},
-      {"uint16", ADRENOC_UINT16},   {"int16", ADRENOC_INT16},   {"int32", ADRENOC_INT32},
-      {"int64", ADRENOC_INT64},     {"bool", ADRENOC_BOOL},     {"float16", ADRENOC_FLOAT16},
-      {"float64", ADRENOC_FLOAT64}, {"uint32", ADRENOC_UINT32}, {"uint64", ADRENOC_UINT64},
-  };
-  for (const Named& one : all) {
-    if (name != nullptr && one.name == name) return one.dtype;
-  }
-  return ADRENOC_DTYPE_UNKNOWN;
+  const Dtype* const known = name == nullptr ? nullptr : find_dtype(name);
+  return known == nullptr ? ADRENOC_DTYPE_UNKNOWN : known->number;
 }
 
 size_t adrenoc_bucket_count(const adrenoc_model* model) {

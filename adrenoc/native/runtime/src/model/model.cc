@@ -192,32 +192,30 @@ void Model::run_once() {
 
 Model::Pace Model::run_repeatedly(uint32_t runs) {
   if (runs == 0) refuse_argument("runs is 0, expected at least 1");
-  return at_turn(cancels(), [this, runs] { return run_in_a_row(runs); });
-}
-
-Model::Pace Model::run_in_a_row(uint32_t runs) {
-  if (cpu_ != nullptr) {
-    const Stopwatch computing;
-    for (uint32_t i = 0; i < runs; ++i) {
-      if (cancelling().is_asked()) refuse_cancelled();
-      run_on_cpu();
+  return at_turn(cancels(), [this, runs]() -> Pace {
+    if (cpu_ != nullptr) {
+      const Stopwatch computing;
+      for (uint32_t i = 0; i < runs; ++i) {
+        if (cancelling().is_asked()) refuse_cancelled();
+        run_on_cpu();
+      }
+      const double each_ms = computing.ms() / runs;
+      return {each_ms, each_ms};
     }
-    const double each_ms = computing.ms() / runs;
-    return {each_ms, each_ms};
-  }
-  opencl::HandedOver memory(device_, bound_memory());
-  const Tensors inputs = upload();
-  synchronize();
-  const Stopwatch computing;
-  const Tensors outputs = launch_cancellable(inputs, runs);
-  const double host_ms = computing.ms() / runs;
-  synchronize();
-  const double ms = computing.ms() / runs;
-  last_run_ms_ = ms;
-  download(outputs);
-  memory.give_back();
-  times_.runs += runs;
-  return {ms, host_ms};
+    opencl::HandedOver memory(device_, bound_memory());
+    const Tensors inputs = upload();
+    synchronize();
+    const Stopwatch computing;
+    const Tensors outputs = launch_cancellable(inputs, runs);
+    const double host_ms = computing.ms() / runs;
+    synchronize();
+    const double ms = computing.ms() / runs;
+    last_run_ms_ = ms;
+    download(outputs);
+    memory.give_back();
+    times_.runs += runs;
+    return {ms, host_ms};
+  });
 }
 
 Model::Verdict Model::verify() {
@@ -225,22 +223,21 @@ Model::Verdict Model::verify() {
 }
 
 const char* Model::profile() {
-  return at_turn(cancels(), [this] { return run_profiled(); });
-}
-
-const char* Model::run_profiled() {
-  if (cpu_ != nullptr) {
-    throw Failure(ADRENOC_UNSUPPORTED, "the model computes on the CPU, where no kernels are timed");
-  }
-  opencl::HandedOver memory(device_, bound_memory());
-  const Tensors inputs = upload();
-  Profiling profiling(device_.device_id);
-  const Tensors outputs = launch(inputs);
-  profile_ = profiling.stop();
-  download(outputs);
-  memory.give_back();
-  ++times_.runs;
-  return profile_.c_str();
+  return at_turn(cancels(), [this] {
+    if (cpu_ != nullptr) {
+      throw Failure(ADRENOC_UNSUPPORTED,
+                    "the model computes on the CPU, where no kernels are timed");
+    }
+    opencl::HandedOver memory(device_, bound_memory());
+    const Tensors inputs = upload();
+    Profiling profiling(device_.device_id);
+    const Tensors outputs = launch(inputs);
+    profile_ = profiling.stop();
+    download(outputs);
+    memory.give_back();
+    ++times_.runs;
+    return profile_.c_str();
+  });
 }
 
 Model::Tensors Model::upload() {
@@ -347,8 +344,7 @@ double Model::piece_ms() const {
 Model::Tensors Model::changed_states(const Tensors& inputs) const {
   const std::vector<TensorSpec>& specs = chosen_manifest().inputs;
   const std::vector<std::string>& recurrent = chosen_manifest().recurrent;
-  const bool is_decoder = std::any_of(
-      specs.begin(), specs.end(), [](const TensorSpec& spec) { return spec.name == kPastLength; });
+  const bool is_decoder = place_of(specs, kPastLength).has_value();
   Tensors states;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool is_recurrent =

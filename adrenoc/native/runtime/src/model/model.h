@@ -215,10 +215,8 @@ class Model final : public Resident {
   }
   [[noreturn]] void refuse_cancelled() const;
   void run_once();
-  [[nodiscard]] Pace run_in_a_row(uint32_t runs);
   [[nodiscard]] Verdict prove();
   [[nodiscard]] std::string prove_bucket(const Trial& trial, uint32_t* runs);
-  [[nodiscard]] const char* run_profiled();
   void load_on_device(const LoadOptions& options);
   void load_edition(const LoadOptions& options);
   // The kernels of the device's own GPU, or where there are none, or it refuses them, the common.

@@ -174,8 +174,7 @@ void Model::move_to_device() {
     const Manifest& manifest = buckets()[i].manifest;
     Tensors inputs;
     for (const TensorSpec& spec : manifest.inputs) {
-      const std::vector<std::string>& kept = manifest.states;
-      const bool is_state = std::find(kept.begin(), kept.end(), spec.name) != kept.end();
+      const bool is_state = manifest.is_state(spec.name);
       const auto key = std::make_pair(spec.name, is_state ? std::vector<int64_t>() : spec.shape);
       const auto held = shared.find(key);
       inputs.push_back(held != shared.end()
@@ -316,9 +315,7 @@ std::string Model::memory_note() const {
 }
 
 bool Model::is_state(size_t index) const {
-  const Manifest& manifest = chosen_manifest();
-  const std::vector<std::string>& states = manifest.states;
-  return std::find(states.begin(), states.end(), manifest.inputs[index].name) != states.end();
+  return chosen_manifest().is_state(chosen_manifest().inputs[index].name);
 }
 
 std::map<std::string, Model::Tensor> Model::states() const {
@@ -327,9 +324,8 @@ std::map<std::string, Model::Tensor> Model::states() const {
     const Manifest& manifest = buckets()[bucket].manifest;
     for (size_t i = 0; i < manifest.inputs.size(); ++i) {
       const std::string& name = manifest.inputs[i].name;
-      const std::vector<std::string>& kept = manifest.states;
-      const bool is_one = std::find(kept.begin(), kept.end(), name) != kept.end();
-      if (is_one && manifest.inputs[i].bytes != 0) found.emplace(name, inputs_[bucket][i]);
+      if (manifest.is_state(name) && manifest.inputs[i].bytes != 0)
+        found.emplace(name, inputs_[bucket][i]);
     }
   }
   return found;

@@ -1,14 +1,29 @@
 // The reference arithmetic, and the dims that go with each operator.
-#include <algorithm>
-#include <cmath>
-#include <limits>
+#pragma once
 
-#include "clml/emulator.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "clml/backend.h"
 
 namespace adrenoc_runtime::clml {
-namespace {
 
-void activate(std::optional<Activation> kind, std::vector<float>* data) {
+// The reference arithmetic: dense tensors of floats in the order n, c, h, w.
+struct Plain {
+  std::array<uint32_t, 4> dims = {1, 1, 1, 1};
+  std::vector<float> data;
+
+  [[nodiscard]] size_t offset(uint32_t n, uint32_t c) const {
+    return (size_t{n} * dims[1] + c) * dims[2] * dims[3];
+  }
+};
+
+inline void activate(std::optional<Activation> kind, std::vector<float>* data) {
   if (!kind.has_value()) return;
   const float high = *kind == Activation::kRelu6 ? 6.0f : std::numeric_limits<float>::infinity();
   for (float& value : *data) value = std::min(std::max(value, 0.0f), high);
@@ -17,7 +32,7 @@ void activate(std::optional<Activation> kind, std::vector<float>* data) {
 // Adds the products of weights and data.  Each pixel of one side, which a grid of strides gives its
 // place on the other, is multiplied for each tap: data has the grid where the convolution is
 // transposed, else the result.
-void convolve(const Convolution& conv, const Plain& data, const Plain& weights, Plain* out) {
+inline void convolve(const Convolution& conv, const Plain& data, const Plain& weights, Plain* out) {
   const bool transposed = conv.mode == Convolution::Mode::kTranspose;
   const bool depthwise = conv.mode == Convolution::Mode::kDepthwise;
   const std::array<uint32_t, 4> grid = transposed ? data.dims : out->dims;
@@ -55,7 +70,7 @@ void convolve(const Convolution& conv, const Plain& data, const Plain& weights, 
 }
 
 // (x - mean) / sqrt(variance + epsilon) * scale + offset, the vectors from `in[first]` on.
-void normalise(float epsilon, const std::vector<Plain>& in, size_t first, Plain* out) {
+inline void normalise(float epsilon, const std::vector<Plain>& in, size_t first, Plain* out) {
   const size_t pixels = size_t{out->dims[2]} * out->dims[3];
   for (uint32_t n = 0; n < out->dims[0]; ++n) {
     for (uint32_t c = 0; c < out->dims[1]; ++c) {
@@ -67,7 +82,7 @@ void normalise(float epsilon, const std::vector<Plain>& in, size_t first, Plain*
   }
 }
 
-void run_op(const Convolution& conv, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Convolution& conv, const std::vector<Plain>& in, Plain* out) {
   std::fill(out->data.begin(), out->data.end(), 0.0f);
   if (conv.has_bias) {
     const size_t pixels = size_t{out->dims[2]} * out->dims[3];
@@ -80,17 +95,17 @@ void run_op(const Convolution& conv, const std::vector<Plain>& in, Plain* out) {
   activate(conv.activation, &out->data);
 }
 
-void run_op(const Activate& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Activate& op, const std::vector<Plain>& in, Plain* out) {
   out->data = in[0].data;
   activate(op.kind, &out->data);
 }
 
-void run_op(const Clip& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Clip& op, const std::vector<Plain>& in, Plain* out) {
   out->data = in[0].data;
   for (float& value : out->data) value = std::min(std::max(value, op.low), op.high);
 }
 
-void run_op(const BatchNorm& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const BatchNorm& op, const std::vector<Plain>& in, Plain* out) {
   out->data = in[0].data;
   normalise(op.epsilon, in, 1, out);
 }
@@ -108,7 +123,8 @@ void fill(Plain* out, Element element) {
   }
 }
 
-float pool_window(const Pooling& op, const Plain& in, const float* plane, uint32_t y, uint32_t x) {
+inline float pool_window(const Pooling& op, const Plain& in, const float* plane, uint32_t y,
+                         uint32_t x) {
   float sum = 0, most = -std::numeric_limits<float>::infinity();
   int64_t count = 0;
   for (uint32_t ky = 0; ky < op.window[0]; ++ky) {
@@ -126,13 +142,13 @@ float pool_window(const Pooling& op, const Plain& in, const float* plane, uint32
   return op.average ? sum / static_cast<float>(std::max<int64_t>(count, 1)) : most;
 }
 
-void run_op(const Pooling& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Pooling& op, const std::vector<Plain>& in, Plain* out) {
   fill(out, [&](uint32_t n, uint32_t c, uint32_t y, uint32_t x) {
     return pool_window(op, in[0], in[0].data.data() + in[0].offset(n, c), y, x);
   });
 }
 
-void run_op(const Softmax&, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Softmax&, const std::vector<Plain>& in, Plain* out) {
   const size_t pixels = size_t{out->dims[2]} * out->dims[3];
   const uint32_t channels = out->dims[1];
   for (uint32_t n = 0; n < out->dims[0]; ++n) {
@@ -149,7 +165,7 @@ void run_op(const Softmax&, const std::vector<Plain>& in, Plain* out) {
   }
 }
 
-float both(Binary::Kind kind, float a, float b) {
+inline float both(Binary::Kind kind, float a, float b) {
   switch (kind) {
     case Binary::Kind::kAdd: return a + b;
     case Binary::Kind::kSubtract: return a - b;
@@ -160,13 +176,13 @@ float both(Binary::Kind kind, float a, float b) {
   }
 }
 
-void run_op(const Binary& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Binary& op, const std::vector<Plain>& in, Plain* out) {
   for (size_t i = 0; i < out->data.size(); ++i) {
     out->data[i] = both(op.kind, in[0].data[i], in[1].data[i]);
   }
 }
 
-void run_op(const Concat& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Concat& op, const std::vector<Plain>& in, Plain* out) {
   size_t inner = 1, outer = 1, at = 0;
   for (size_t d = op.axis + 1; d < 4; ++d) inner *= out->dims[d];
   for (size_t d = 0; d < op.axis; ++d) outer *= out->dims[d];
@@ -179,9 +195,11 @@ void run_op(const Concat& op, const std::vector<Plain>& in, Plain* out) {
   }
 }
 
-void run_op(const Reshape&, const std::vector<Plain>& in, Plain* out) { out->data = in[0].data; }
+inline void run_op(const Reshape&, const std::vector<Plain>& in, Plain* out) {
+  out->data = in[0].data;
+}
 
-void run_op(const FullyConnected&, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const FullyConnected&, const std::vector<Plain>& in, Plain* out) {
   const size_t columns = in[1].dims[3];
   for (size_t o = 0; o < out->data.size(); ++o) {
     float sum = in[2].data[o];
@@ -190,7 +208,7 @@ void run_op(const FullyConnected&, const std::vector<Plain>& in, Plain* out) {
   }
 }
 
-void run_op(const Gemm& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Gemm& op, const std::vector<Plain>& in, Plain* out) {
   std::fill(out->data.begin(), out->data.end(), 0.0f);
   const float *a = in[0].data.data(), *b = in[1].data.data();
   for (size_t m = 0; m < op.m; ++m) {
@@ -210,7 +228,7 @@ void run_op(const Gemm& op, const std::vector<Plain>& in, Plain* out) {
   }
 }
 
-void run_op(const Pad& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Pad& op, const std::vector<Plain>& in, Plain* out) {
   const int64_t height = in[0].dims[2], width = in[0].dims[3];
   const auto mirrored = [](int64_t i, int64_t size) {
     return i < 0 ? -i : i >= size ? 2 * size - 2 - i : i;
@@ -223,7 +241,7 @@ void run_op(const Pad& op, const std::vector<Plain>& in, Plain* out) {
   });
 }
 
-void run_op(const DepthToSpace& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const DepthToSpace& op, const std::vector<Plain>& in, Plain* out) {
   fill(out, [&](uint32_t n, uint32_t c, uint32_t y, uint32_t x) {
     const uint32_t corner = y % op.block * op.block + x % op.block;
     const size_t plane = in[0].offset(n, corner * out->dims[1] + c);
@@ -231,7 +249,7 @@ void run_op(const DepthToSpace& op, const std::vector<Plain>& in, Plain* out) {
   });
 }
 
-void run_op(const Upsample& op, const std::vector<Plain>& in, Plain* out) {
+inline void run_op(const Upsample& op, const std::vector<Plain>& in, Plain* out) {
   const auto scale = [&](uint32_t from, uint32_t to) {
     if (!op.align_corners) return static_cast<float>(from) / static_cast<float>(to);
     return to > 1 ? static_cast<float>(from - 1) / static_cast<float>(to - 1) : 0.0f;
@@ -251,22 +269,28 @@ void run_op(const Upsample& op, const std::vector<Plain>& in, Plain* out) {
   });
 }
 
+// Fills `output`, whose dims are set.
+inline void compute(const Operation& operation, const std::vector<Plain>& inputs, Plain* output) {
+  size_t count = 1;
+  for (const uint32_t extent : output->dims) count *= extent;
+  output->data.resize(count);
+  std::visit([&](const auto& op) { run_op(op, inputs, output); }, operation);
+}
+
 using Extents = std::array<uint32_t, 4>;
 using Inputs = std::vector<Extents>;
 
-std::string dims_text(const Extents& dims) {
+inline std::string dims_text(const Extents& dims) {
   return std::to_string(dims[0]) + "x" + std::to_string(dims[1]) + "x" + std::to_string(dims[2]) +
          "x" + std::to_string(dims[3]);
 }
 
-std::string expected_dims(const char* what, const Extents& seen, const Extents& wanted) {
+inline std::string expected_dims(const char* what, const Extents& seen, const Extents& wanted) {
   if (seen == wanted) return "";
   return std::string(what) + " is " + dims_text(seen) + ", expected " + dims_text(wanted);
 }
 
-size_t count_of(const Extents& dims) { return size_t{dims[0]} * dims[1] * dims[2] * dims[3]; }
-
-std::string vectors_misfit(const Inputs& in, size_t first, uint32_t channels) {
+inline std::string vectors_misfit(const Inputs& in, size_t first, uint32_t channels) {
   for (size_t i = first; i < in.size(); ++i) {
     std::string wrong = expected_dims("a vector", in[i], {1, channels, 1, 1});
     if (!wrong.empty()) return wrong;
@@ -274,7 +298,7 @@ std::string vectors_misfit(const Inputs& in, size_t first, uint32_t channels) {
   return "";
 }
 
-std::string check(const Convolution& op, const Inputs& in, const Extents& out) {
+inline std::string check(const Convolution& op, const Inputs& in, const Extents& out) {
   const Extents &data = in[0], &weights = in[1];
   if (data[0] != 1) return "a batch of " + std::to_string(data[0]);
   const bool depthwise = op.mode == Convolution::Mode::kDepthwise;
@@ -296,7 +320,7 @@ std::string check(const Convolution& op, const Inputs& in, const Extents& out) {
   return wrong.empty() ? vectors_misfit(in, 2, out[1]) : wrong;
 }
 
-std::string check(const Pooling& op, const Inputs& in, const Extents& out) {
+inline std::string check(const Pooling& op, const Inputs& in, const Extents& out) {
   Extents made = {in[0][0], in[0][1], 0, 0};
   for (size_t d = 0; d < 2; ++d) {
     const int64_t whole = int64_t{in[0][2 + d]} + op.before[d] + op.after[d] - op.window[d];
@@ -306,17 +330,17 @@ std::string check(const Pooling& op, const Inputs& in, const Extents& out) {
   return expected_dims("the result", out, made);
 }
 
-std::string check(const BatchNorm&, const Inputs& in, const Extents& out) {
+inline std::string check(const BatchNorm&, const Inputs& in, const Extents& out) {
   std::string wrong = expected_dims("the result", out, in[0]);
   return wrong.empty() ? vectors_misfit(in, 1, in[0][1]) : wrong;
 }
 
-std::string check(const Binary&, const Inputs& in, const Extents& out) {
+inline std::string check(const Binary&, const Inputs& in, const Extents& out) {
   std::string wrong = expected_dims("the second operand", in[1], in[0]);
   return wrong.empty() ? expected_dims("the result", out, in[0]) : wrong;
 }
 
-std::string check(const Concat& op, const Inputs& in, const Extents& out) {
+inline std::string check(const Concat& op, const Inputs& in, const Extents& out) {
   if (op.axis > 3) return "axis " + std::to_string(op.axis);
   Extents made = in[0];
   for (size_t i = 1; i < in.size(); ++i) {
@@ -329,23 +353,27 @@ std::string check(const Concat& op, const Inputs& in, const Extents& out) {
   return expected_dims("the result", out, made);
 }
 
-std::string check(const Reshape&, const Inputs& in, const Extents& out) {
+inline size_t count_of(const Extents& dims) {
+  return size_t{dims[0]} * dims[1] * dims[2] * dims[3];
+}
+
+inline std::string check(const Reshape&, const Inputs& in, const Extents& out) {
   return count_of(in[0]) == count_of(out) ? "" : "another number of elements";
 }
 
-std::string check(const FullyConnected&, const Inputs& in, const Extents& out) {
+inline std::string check(const FullyConnected&, const Inputs& in, const Extents& out) {
   std::string wrong = expected_dims("data", in[0], {1, in[1][3], 1, 1});
   if (wrong.empty()) wrong = expected_dims("the bias", in[2], {1, in[1][2], 1, 1});
   return wrong.empty() ? expected_dims("the result", out, {1, in[1][2], 1, 1}) : wrong;
 }
 
-std::string check(const Gemm& op, const Inputs& in, const Extents& out) {
+inline std::string check(const Gemm& op, const Inputs& in, const Extents& out) {
   const bool fits = count_of(in[0]) == size_t{op.m} * op.k &&
                     count_of(in[1]) == size_t{op.k} * op.n && count_of(out) == size_t{op.m} * op.n;
   return fits ? "" : "matrices of other sizes than m, n and k say";
 }
 
-std::string check(const Pad& op, const Inputs& in, const Extents& out) {
+inline std::string check(const Pad& op, const Inputs& in, const Extents& out) {
   const Extents& data = in[0];
   if (op.reflect && (std::max(op.widths[0], op.widths[1]) >= data[2] ||
                      std::max(op.widths[2], op.widths[3]) >= data[3])) {
@@ -356,14 +384,14 @@ std::string check(const Pad& op, const Inputs& in, const Extents& out) {
                         data[3] + op.widths[2] + op.widths[3]});
 }
 
-std::string check(const DepthToSpace& op, const Inputs& in, const Extents& out) {
+inline std::string check(const DepthToSpace& op, const Inputs& in, const Extents& out) {
   const uint32_t area = op.block * op.block;
   if (area == 0 || in[0][1] % area != 0) return "channels that are no multiple of the block";
   return expected_dims("the result", out,
                        {in[0][0], in[0][1] / area, in[0][2] * op.block, in[0][3] * op.block});
 }
 
-std::string check(const Upsample&, const Inputs& in, const Extents& out) {
+inline std::string check(const Upsample&, const Inputs& in, const Extents& out) {
   return in[0][0] == out[0] && in[0][1] == out[1] ? "" : "another number of channels";
 }
 
@@ -372,16 +400,10 @@ std::string check(const Elementwise&, const Inputs& in, const Extents& out) {
   return expected_dims("the result", out, in[0]);
 }
 
-}  // namespace
-
-void compute(const Operation& operation, const std::vector<Plain>& inputs, Plain* output) {
-  size_t count = 1;
-  for (const uint32_t extent : output->dims) count *= extent;
-  output->data.resize(count);
-  std::visit([&](const auto& op) { run_op(op, inputs, output); }, operation);
-}
-
-std::string misfit(const Operation& operation, const Inputs& inputs, const Extents& output) {
+// Why the dims do not go with the operator; "" where they do.
+[[nodiscard]] inline std::string misfit(const Operation& operation,
+                                        const std::vector<std::array<uint32_t, 4>>& inputs,
+                                        const std::array<uint32_t, 4>& output) {
   return std::visit([&](const auto& op) { return check(op, inputs, output); }, operation);
 }
 
