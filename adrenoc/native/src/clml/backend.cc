@@ -34,7 +34,7 @@ Choice choose_backend(opencl::Device& device, const Settings& wanted) {
     if (wanted.emulator.empty()) return real_backend(device);
     const EmulatorSettings emulated = read_emulator_settings(wanted.emulator);
     if (!emulated.extension) return {nullptr, "the device lacks the extension cl_qcom_ml_ops"};
-    return {make_emulator(device, emulated), ""};
+    return {std::make_shared<Emulator>(device, emulated), ""};
   } catch (const CallError& error) {
     return {nullptr, error.what()};
   }

@@ -493,11 +493,6 @@ class Emulator final : public Backend {
   std::mutex mutex_;
 };
 
-[[nodiscard]] inline std::unique_ptr<Backend> make_emulator(opencl::Device& device,
-                                                            const EmulatorSettings& settings) {
-  return std::make_unique<Emulator>(device, settings);
-}
-
 // Objects of all emulators that have not been given back.
 [[nodiscard]] inline int64_t live_emulator_objects() { return live_objects; }
 

@@ -292,11 +292,7 @@ class Engine {
     std::stable_sort(order.begin(), order.end(),
                      [](const Piece* a, const Piece* b) { return a->first < b->first; });
     const auto create = [this](size_t bytes) {
-      cl_int code = opencl::CL_SUCCESS;
-      opencl::MemHandle made(opencl::api().clCreateBuffer(
-          device_.context(), opencl::CL_MEM_READ_WRITE, bytes, nullptr, &code));
-      opencl::check(code, "clCreateBuffer");
-      buffers_.push_back(std::move(made));
+      buffers_.push_back(opencl::new_buffer(device_.context(), bytes));
       return buffers_.back().get();
     };
     for (Piece* piece : order) {

@@ -28,11 +28,6 @@ std::string work_size_text(const WorkSize& work) {
 
 namespace ffi = tvm::ffi;
 
-// Whether an argument may be kept: a struct that the caller made ends with the call.
-bool can_be_kept(const ffi::AnyView& argument) {
-  return argument.type_index() != ffi::TypeIndex::kTVMFFIDLTensorPtr;
-}
-
 // What a run does between its launches: copies, functions of the CPU, regions of OpenCL ML.
 // step(function, arguments...) calls the function, which writes some of its arguments.
 void step(ffi::PackedArgs args, ffi::Any*) {
@@ -40,7 +35,10 @@ void step(ffi::PackedArgs args, ffi::Any*) {
   const auto function = args[0].cast<ffi::Function>();
   Capture* const capture = CaptureScope::current();
   bool is_kept = capture != nullptr;
-  for (int i = 1; i < args.size(); ++i) is_kept = is_kept && can_be_kept(args[i]);
+  for (int i = 1; i < args.size(); ++i) {
+    // A struct that the caller made ends with the call.
+    is_kept = is_kept && args[i].type_index() != ffi::TypeIndex::kTVMFFIDLTensorPtr;
+  }
   if (!is_kept) {
     if (capture != nullptr) capture->obstruct("a step between its launches cannot be repeated");
     ffi::Any nothing;

@@ -234,13 +234,6 @@ inline std::unique_ptr<BuiltProgram> built_trial(Device& device, const std::stri
   return built;
 }
 
-inline MemHandle new_buffer(Device& device, size_t bytes) {
-  cl_int code = CL_SUCCESS;
-  MemHandle made(api().clCreateBuffer(device.context(), CL_MEM_READ_WRITE, bytes, nullptr, &code));
-  check(code, "clCreateBuffer");
-  return made;
-}
-
 // A queue of its own: what the device's own queue gets may be recorded.
 inline std::vector<float> run_trial(Device& device, const BuiltProgram& program,
                                     const BuiltInTrial& trial) {
@@ -253,7 +246,7 @@ inline std::vector<float> run_trial(Device& device, const BuiltProgram& program,
   check(code, "clCreateCommandQueue");
   std::vector<MemHandle> held;
   for (cl_uint i = 0; i < 3; ++i) {
-    held.push_back(new_buffer(device, bytes[i]));
+    held.push_back(new_buffer(device.context(), bytes[i]));
     const cl_mem memory = held.back().get();
     ADRENOC_CL_CALL(clSetKernelArg, kernel.get(), i, sizeof(memory), &memory);
   }

@@ -104,8 +104,11 @@ class Launcher {
     arguments.resize(sizes_.size());
     for (size_t i = 0; i < sizes_.size(); ++i) {
       if (is_memory_[i]) {
-        const Descriptor& descriptor = memory_argument(i, *static_cast<void* const*>(values[i]));
-        arguments[i] = {sizes_[i], nullptr, &descriptor.storage()};
+        const void* data = *static_cast<void* const*>(values[i]);
+        if (data == nullptr) {
+          TVM_FFI_THROW(ValueError) << "Argument " << i << " of kernel " << name_ << " is null";
+        }
+        arguments[i] = {sizes_[i], nullptr, &static_cast<const Descriptor*>(data)->storage()};
       } else {
         arguments[i] = {sizes_[i], values[i], nullptr};
       }
@@ -114,13 +117,6 @@ class Launcher {
   }
 
  private:
-  const Descriptor& memory_argument(size_t index, const void* data) const {
-    if (data == nullptr) {
-      TVM_FFI_THROW(ValueError) << "Argument " << index << " of kernel " << name_ << " is null";
-    }
-    return *static_cast<const Descriptor*>(data);
-  }
-
   // The module's kernel, which stays once it is there, so it is looked up once a device.
   Kernel& kernel(int device_id) const {
     const auto place = static_cast<size_t>(device_id);

@@ -103,6 +103,14 @@ using ProgramHandle = Handle<cl_program, &Api::clReleaseProgram>;
 using KernelHandle = Handle<cl_kernel, &Api::clReleaseKernel>;
 using EventHandle = Handle<cl_event, &Api::clReleaseEvent>;
 
+// Of no pool.  Throws as check() does.
+[[nodiscard]] inline MemHandle new_buffer(cl_context context, size_t bytes) {
+  cl_int code = CL_SUCCESS;
+  MemHandle made(api().clCreateBuffer(context, CL_MEM_READ_WRITE, bytes, nullptr, &code));
+  check(code, "clCreateBuffer");
+  return made;
+}
+
 }  // namespace adrenoc_runtime::opencl
 
 // Calls an OpenCL function that returns its error code, and checks it.

@@ -320,21 +320,18 @@ constexpr const char* kCount =
 
 constexpr const char* kName = "operation";
 
-inline Kernel built_kernel(Device& device, const std::string& text) {
-  const std::vector<const std::string*> texts = {&text};
-  auto program =
-      std::make_shared<const BuiltProgram>(device, std::vector<std::string>{kName}, texts);
-  return {device, kName, std::move(program), KernelText{kName, {}}, 0};
+// Candidates share no programs, so they have no constants.
+inline Kernel built_kernel(Device& device, const std::string& name, const std::string& text) {
+  auto program = std::make_shared<const BuiltProgram>(device, std::vector<std::string>{name},
+                                                      std::vector<const std::string*>{&text});
+  return {device, name, std::move(program), KernelText{name, {}}, 0};
 }
 
 inline std::shared_ptr<Storage> zeros(Device& device, size_t bytes) {
-  cl_int code = CL_SUCCESS;
   auto storage = std::make_shared<Storage>();
   storage->spec = StorageSpec::buffer(bytes);
   // Of its own: a pool would keep it.
-  storage->mem =
-      MemHandle(api().clCreateBuffer(device.context(), CL_MEM_READ_WRITE, bytes, nullptr, &code));
-  check(code, "clCreateBuffer");
+  storage->mem = new_buffer(device.context(), bytes);
   return storage;
 }
 
@@ -361,7 +358,7 @@ class LaunchOperation final : public HostOperation {
   LaunchOperation(Device& device, const std::string& way, size_t count)
       : device_(device),
         count_(count),
-        kernel_(built_kernel(device, kCount)),
+        kernel_(built_kernel(device, kName, kCount)),
         memory_(zeros(device, sizeof(Numbers))),
         kept_(device, launches(), steps_) {
     write_numbers(device_, memory_->mem.get(), 0, Numbers{});
@@ -415,7 +412,7 @@ class LargeOperation final : public HostOperation {
   LargeOperation(Device& device, size_t bytes)
       : device_(device),
         words_(bytes / sizeof(int32_t)),
-        kernel_(built_kernel(device, kEnds)),
+        kernel_(built_kernel(device, kName, kEnds)),
         memory_(zeros(device, bytes)) {
     for (const size_t at : places()) write_numbers(device_, memory_->mem.get(), at, Numbers{});
   }

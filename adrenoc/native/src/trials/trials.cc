@@ -34,7 +34,6 @@ namespace ffi = tvm::ffi;
 namespace json = tvm::ffi::json;
 
 constexpr size_t kMostBuilders = 8;
-constexpr size_t kConstantsFrom = 0;  // candidates share no programs, so they have no constants
 
 // A few threads that build kernels, in the order in which they are asked.  Never destroyed: a
 // build that hangs would be waited for.
@@ -206,11 +205,7 @@ int64_t start_trial(int device_id, const std::string& text) {
     const std::string source = with_samplers(kernel.at("source").text());
     auto built = Builders::global().submit([&device, name, source, limit_s] {
       const Watchdog watchdog(limit_s);
-      const std::vector<const std::string*> texts = {&source};
-      auto program =
-          std::make_shared<const BuiltProgram>(device, std::vector<std::string>{name}, texts);
-      return std::make_unique<Kernel>(device, name, std::move(program), KernelText{name, {}},
-                                      kConstantsFrom);
+      return std::make_unique<Kernel>(built_kernel(device, name, source));
     });
     trial->kernels.push_back({std::move(built), work_size_of(kernel)});
   }

@@ -187,11 +187,6 @@ inline std::map<std::string, FileEntry> read_files(const Json& entries) {
   return files;
 }
 
-inline int64_t integer_or_zero(const Json& json, const std::string& key) {
-  const auto found = json.object().find(key);
-  return found == json.object().end() ? 0 : found->second.integer();
-}
-
 inline std::vector<std::string> read_states(const Json& json, const char* key,
                                             const std::vector<TensorSpec>& inputs) {
   std::vector<std::string> states;
@@ -221,7 +216,7 @@ inline std::vector<std::string> read_states(const Json& json, const char* key,
           read_tensors(json.at("outputs")),
           std::move(states),
           std::move(recurrent),
-          integer_or_zero(json, "slack"),
+          json.object().count("slack") == 0 ? 0 : json.at("slack").integer(),
           read_integers(list_or_empty(json, "end_tokens")),
           read_integers(list_or_empty(json, "suppress_tokens")),
           read_integers(list_or_empty(json, "begin_suppress_tokens")),

@@ -16,11 +16,6 @@ const TensorSpec& spec_at(const std::vector<TensorSpec>& specs, size_t index, co
   refuse_argument({"there is no ", kind, " ", index, "; the model has ", specs.size()});
 }
 
-void check_bytes(const TensorSpec& spec, size_t bytes) {
-  if (bytes == spec.bytes) return;
-  refuse_argument({"`", spec.name, "` has ", spec.bytes, " bytes, got ", bytes});
-}
-
 // `given` names, for `expected` others.
 void check_count(size_t given, size_t expected, const char* names, const char* others) {
   if (given == expected) return;
@@ -104,7 +99,9 @@ Model::Bound Model::bound(const TensorSpec& spec, const TensorSpec& whole,
                           const Given& given) const {
   if (given.memory == nullptr) return {};
   if (given.kind == Given::Kind::kHost) {
-    check_bytes(spec, given.bytes);
+    if (given.bytes != spec.bytes) {
+      refuse_argument({"`", spec.name, "` has ", spec.bytes, " bytes, got ", given.bytes});
+    }
     return {given.memory, std::nullopt};
   }
   if (device_.device_type != kDLOpenCL) {

@@ -75,8 +75,6 @@ class Constants {
   std::map<std::pair<std::string, std::string>, Tensor> moved_;
 };
 
-namespace ffi = tvm::ffi;
-
 class Program {
  public:
   // Loads model.so from `library_path`.  Throws Failure (bad bundle).
