@@ -70,11 +70,7 @@ from adrenoc.target.gpu import FILE_VECTOR_BYTES, MATRIX_SIDE, ConstantFile, Lim
 
 
 def conv2d_constants(
-    kernel: NodeKernel,
-    work: ConvWork,
-    tile: ConvTile,
-    x: Access,
-    weight: Access,
+    kernel: NodeKernel, work: ConvWork, tile: ConvTile, x: Access, weight: Access
 ) -> KernelCall:
     """Make the kernel that convolves x with packed weights, in halves.
 
