@@ -25,6 +25,7 @@ from adrenoc.passes.lower.lower import all_params
 from adrenoc.target.gpu import Performance
 from adrenoc.target.target import load_target
 from tests.clml import composites
+from tests.host.run_op import place
 from tests.stock_tvm import run_on_cpu
 
 Shape = tuple[int, ...]
@@ -141,12 +142,7 @@ def build(
         if stage.when(options):
             state = stage.run(state)
             stage.check(state)
-    arguments = []
-    for param in all_params(state.program):
-        scope = None if param.spec.scope == "global" else param.spec.scope
-        held = tvm.runtime.empty(param.value.shape, str(param.value.dtype), device, mem_scope=scope)
-        held.copyfrom(param.value)
-        arguments.append(held)
+    arguments = place(((p.spec, p.value) for p in all_params(state.program)), device)
     machine = relax.VirtualMachine(state.executable, [device, tvm.cpu()])
     opencl.build_all(state.executable.mod, device.index)  # together: half the time of one by one
     return Built(state=state, device=device, machine=machine, arguments=arguments)

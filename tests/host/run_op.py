@@ -9,7 +9,7 @@ ops.check(device, "fp32")
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from onnx import helper, numpy_helper
 from adrenoc.base.decision import DecisionLog
 from adrenoc.base.errors import DeviceError
 from adrenoc.base.reporter import SilentReporter
+from adrenoc.bundle.manifest import ParamSpec
 from adrenoc.compile.pipeline import STAGES, State, run_stages
 from adrenoc.importers.imported import Imported
 from adrenoc.importers.onnx.session import open_session
@@ -62,17 +63,25 @@ def relative_error(value: np.ndarray, reference: np.ndarray) -> float:
     return float(np.abs(value - reference).max()) / size
 
 
+def place(params: Iterable[tuple[ParamSpec, np.ndarray]], device) -> list:
+    """Constants on the device, each in its kind of memory."""
+    import tvm
+
+    placed = []
+    for spec, value in params:
+        scope = None if spec.scope == "global" else spec.scope
+        placed.append(tvm.runtime.empty(value.shape, str(value.dtype), device, mem_scope=scope))
+        placed[-1].copyfrom(value)
+    return placed
+
+
 def execute(state: State, inputs: list[np.ndarray], device) -> list[np.ndarray]:
     """Run what the pipeline built, once."""
     import tvm
     from tvm import relax
 
     arguments = [tvm.runtime.tensor(value, device=device) for value in inputs]
-    for param in state.program.params.values():
-        scope = None if param.spec.scope == "global" else param.spec.scope
-        held = tvm.runtime.empty(param.value.shape, str(param.value.dtype), device, mem_scope=scope)
-        held.copyfrom(param.value)
-        arguments.append(held)
+    arguments += place(((p.spec, p.value) for p in state.program.params.values()), device)
     machine = relax.VirtualMachine(state.executable, [device])
     # As a bundle's run does: kernels side by side in a program take half the time of each alone.
     try:

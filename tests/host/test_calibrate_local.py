@@ -6,16 +6,12 @@ Mesa's rusticl says twice as much (22.3), and the runtime refuses what is more t
 import numpy as np
 import pytest
 
-from adrenoc.base.reporter import SilentReporter
-from adrenoc.bundle.bundle import open_bundle
 from adrenoc.check.inputs import make_inputs
 from adrenoc.check.reference import run_reference
-from adrenoc.compile.make import make_bundle
 from adrenoc.device.run import run_bundle
-from adrenoc.ir.options import resolve_options
 from adrenoc.lab.calibrate.session import DeviceRequest, run_calibration
 from adrenoc.native import opencl
-from adrenoc.target.target import load_target
+from tests.commands import compile_model
 from tests.models import write_network
 
 
@@ -30,16 +26,8 @@ def test_a_network_shares_what_a_kernel_was_seen_to_share(device, tmp_path):
     )
     file = tmp_path / "device.toml"
     file.write_text(run_calibration(asked).toml)
-    target = load_target(f"host:{file}")
     model = write_network(tmp_path, "mobilenet_v2", size=224)
-    made = make_bundle(
-        model,
-        target=target,
-        options=resolve_options(target, preset="fp32").options,
-        output=tmp_path / "net.adrenoc",
-        reporter=SilentReporter(),
-    )
-    bundle = open_bundle(made.path)
+    bundle = compile_model(model, tmp_path / "net.adrenoc", device=f"host:{file}")
     inputs = make_inputs(bundle.manifest.inputs, ())
     outputs = run_bundle(bundle, inputs=inputs, repeat=1, warmup=0).outputs
     for name, expected in run_reference(model, inputs).items():

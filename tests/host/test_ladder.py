@@ -18,6 +18,7 @@ from adrenoc.native.android.link import find_linker, link_library
 from adrenoc.native.android.runtime_toolchain import find_abi
 from adrenoc.target.target import load_target, runs_here
 from tests.commands import refuse
+from tests.host.run_op import place
 from tests.models import graph, write
 
 
@@ -50,11 +51,7 @@ def test_cpu_part_computes_in_double(device, tmp_path):
     compiled = _compile(path, "host")
     x = np.random.default_rng(1).uniform(-1, 1, (1, 3, 6, 7)).astype(np.float32)
     arguments = [tvm.runtime.tensor(x, device)]
-    for spec in compiled.param_specs:
-        scope = None if spec.scope == "global" else spec.scope
-        held = tvm.runtime.empty(spec.shape, spec.dtype, device, mem_scope=scope)
-        held.copyfrom(compiled.params[spec.name])
-        arguments.append(held)
+    arguments += place(((s, compiled.params[s.name]) for s in compiled.param_specs), device)
     machine = relax.VirtualMachine(compiled.library, [device, tvm.cpu()])
     seen = [t.numpy() for t in machine["main"](*arguments)]
     expected = open_session(path).run(["y", "summed"], {"x": x})

@@ -22,6 +22,7 @@ from adrenoc.native import opencl
 from adrenoc.target.target import load_target
 from tests.commands import ask, run_program, succeed
 from tests.faulty.driver import misbehaving
+from tests.host.run_op import place
 from tests.models import graph, write
 
 
@@ -122,11 +123,7 @@ def _run(compiled: Compiled, inputs: list[np.ndarray], device) -> tuple[np.ndarr
     opencl.release_pool()
     before = opencl.memory_stats()["allocated_bytes"]
     arguments = [tvm.runtime.tensor(value, device) for value in inputs]
-    for spec in compiled.param_specs:
-        scope = None if spec.scope == "global" else spec.scope
-        held = tvm.runtime.empty(spec.shape, spec.dtype, device, mem_scope=scope)
-        held.copyfrom(compiled.params[spec.name])
-        arguments.append(held)
+    arguments += place(((s, compiled.params[s.name]) for s in compiled.param_specs), device)
     machine = relax.VirtualMachine(compiled.library, [device, tvm.cpu()])
     opencl.build_all(compiled.library.mod, device.index)
     result = machine["main"](*arguments)

@@ -9,15 +9,15 @@ import pytest
 from onnx import TensorProto
 
 from adrenoc.base.reporter import SilentReporter
-from adrenoc.bundle.bundle import Bundle, open_bundle
+from adrenoc.bundle.bundle import Bundle
 from adrenoc.check.generation import check_layers
 from adrenoc.check.reference import run_reference
-from adrenoc.compile.make import make_bundle
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.device.run import run_bundle
 from adrenoc.importers.onnx.session import open_session
 from adrenoc.ir.options import resolve_options
 from adrenoc.target.target import load_target
+from tests.commands import compile_model
 from tests.host.run_op import CHECKED, Ops, execute, relative_error
 from tests.ir.planning import run_until
 from tests.models import graph, write
@@ -221,15 +221,7 @@ def _check_layers(net: QNet, model: onnx.ModelProto, folder: Path, off: dict[str
     """The check of each layer, of which one element is so many quanta `off`."""
     path = folder / "network.onnx"
     onnx.save(model, path)
-    target = load_target("host")
-    made = make_bundle(
-        path,
-        target=target,
-        options=resolve_options(target, preset="fp32").options,
-        output=folder / "network.adrenoc",
-        reporter=SilentReporter(),
-        use_cache=False,
-    )
+    made = compile_model(path, folder / "network.adrenoc", "--no-cache")
     inputs = {"x": net.image()}
 
     def run_off(bundle: Bundle) -> dict[str, np.ndarray]:
@@ -238,9 +230,7 @@ def _check_layers(net: QNet, model: onnx.ModelProto, folder: Path, off: dict[str
             outputs[name].flat[outputs[name].argmin()] += quanta
         return outputs
 
-    return check_layers(
-        open_bundle(made.path), path, inputs, run=run_off, tolerance=1e-4, reporter=SilentReporter()
-    )
+    return check_layers(made, path, inputs, run=run_off, tolerance=1e-4, reporter=SilentReporter())
 
 
 def test_layers_of_parts_are_left_out_of_checks(device, tmp_path):
