@@ -122,7 +122,7 @@ def test_an_aar_brings_the_java_classes(aar):
 
 
 def _native_half() -> str:
-    return "".join(path.read_text("utf-8") for path in (java_folder() / "jni").glob("*.cc"))
+    return "".join(path.read_text("utf-8") for path in (java_folder() / "jni").glob("*.[ch]*"))
 
 
 def test_an_aar_needs_javac_and_a_runtime_with_the_native_half(
