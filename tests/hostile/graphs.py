@@ -16,7 +16,7 @@ from tests.models import graph, parse_nodes
 X = {"x": (1, 4, 8, 8)}
 
 
-def make_model(nodes: list[onnx.NodeProto], **more) -> onnx.ModelProto:
+def make_model(nodes: list[onnx.NodeProto] | str, **more) -> onnx.ModelProto:
     """A model whose output is y; its input is `X` unless `inputs` says otherwise."""
     return graph(nodes, more.pop("inputs", X), ["y"], more.pop("constants", None), **more)
 
@@ -86,66 +86,36 @@ def _functions() -> Iterator[Case]:
 
 
 def _blow_ups() -> Iterator[Case]:
-    def value(*numbers: int) -> np.ndarray:
-        return np.array(numbers, "int64")
-
-    made: dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray]]] = {
-        "ConstantOfShape": ([make_node("ConstantOfShape", ["s"])], {"s": value(_VAST)}),
-        "ConstantOfShape, overflowing": (
-            [make_node("ConstantOfShape", ["s"])],
-            {"s": value(1 << 32, 1 << 32)},
-        ),
-        "ConstantOfShape below zero": ([make_node("ConstantOfShape", ["s"])], {"s": value(-4)}),
-        "Range": (
-            [make_node("Range", ["a", "b", "c"])],
-            {"a": np.array(0), "b": np.array(_VAST), "c": np.array(1)},
-        ),
-        "Range by zero": (
-            [make_node("Range", ["a", "b", "c"])],
-            {"a": np.array(0), "b": np.array(9), "c": np.array(0)},
-        ),
-        "Expand": ([make_node("Expand", ["k", "s"])], {"k": value(1), "s": value(_VAST)}),
-        "Expand of the input": ([make_node("Expand", ["x", "s"])], {"s": value(1 << 20, 4, 8, 8)}),
-        "Tile": ([make_node("Tile", ["x", "s"])], {"s": value(1 << 20, 1 << 20, 1, 1)}),
-        "Tile below zero": ([make_node("Tile", ["x", "s"])], {"s": value(-1, 1, 1, 1)}),
-        "Pad": ([make_node("Pad", ["x", "s"])], {"s": value(0, 0, 0, 0, 0, 0, 0, _VAST)}),
-        "Pad that takes all": (
-            [make_node("Pad", ["x", "s"])],
-            {"s": value(0, 0, -9, 0, 0, 0, 0, 0)},
-        ),
+    fill, count, reshape = "y = ConstantOfShape(s)", "y = Range(a, b, c)", "y = Reshape(x, s)"
+    pad, tile, resize = "y = Pad(x, s)", "y = Tile(x, s)", "y = Resize(x, , f)"
+    split = "y, z = Split <axis = 1>(x, s)"
+    made: dict[str, tuple[str, dict[str, Any]]] = {
+        "ConstantOfShape": (fill, {"s": [_VAST]}),
+        "ConstantOfShape, overflowing": (fill, {"s": [1 << 32, 1 << 32]}),
+        "ConstantOfShape below zero": (fill, {"s": [-4]}),
+        "Range": (count, {"a": 0, "b": _VAST, "c": 1}),
+        "Range by zero": (count, {"a": 0, "b": 9, "c": 0}),
+        "Expand": ("y = Expand(k, s)", {"k": [1], "s": [_VAST]}),
+        "Expand of the input": ("y = Expand(x, s)", {"s": [1 << 20, 4, 8, 8]}),
+        "Tile": (tile, {"s": [1 << 20, 1 << 20, 1, 1]}),
+        "Tile below zero": (tile, {"s": [-1, 1, 1, 1]}),
+        "Pad": (pad, {"s": [0, 0, 0, 0, 0, 0, 0, _VAST]}),
+        "Pad that takes all": (pad, {"s": [0, 0, -9, 0, 0, 0, 0, 0]}),
         "OneHot": (
-            [make_node("OneHot", ["i", "d", "v"])],
-            {"i": value(1), "d": np.array(_VAST), "v": np.array([0, 1], "float32")},
+            "y = OneHot(i, d, v)",
+            {"i": [1], "d": _VAST, "v": np.array([0, 1], "float32")},
         ),
-        "Resize": (
-            [make_node("Resize", ["x", "", "f"])],
-            {"f": np.array([1, 1, 1e6, 1e6], "float32")},
-        ),
-        "Resize by NaN": (
-            [make_node("Resize", ["x", "", "f"])],
-            {"f": np.array([1, 1, np.nan, np.inf], "float32")},
-        ),
-        "EyeLike of much": ([make_node("EyeLike", ["k"])], {"k": np.zeros((1, 1), "float32")}),
-        "a Reshape to much": ([make_node("Reshape", ["x", "s"])], {"s": value(_VAST, -1)}),
-        "a Reshape with two -1": ([make_node("Reshape", ["x", "s"])], {"s": value(-1, -1)}),
-        "a Slice by 0": (
-            [make_node("Slice", ["x", "a", "b", "c", "d"])],
-            {"a": value(0), "b": value(9), "c": value(2), "d": value(0)},
-        ),
-        "a Slice from -2^63": (
-            [make_node("Slice", ["x", "a", "b"])],
-            {"a": value(-(1 << 63)), "b": value((1 << 63) - 1)},
-        ),
-        "a Gather beyond": ([make_node("Gather", ["x", "i"])], {"i": value(10**18)}),
-        "a Split of nothing": (
-            [helper.make_node("Split", ["x", "s"], ["y", "z"], axis=1)],
-            {"s": value(0, 4)},
-        ),
-        "a Split of too much": (
-            [helper.make_node("Split", ["x", "s"], ["y", "z"], axis=1)],
-            {"s": value(_VAST, 4)},
-        ),
-        "TopK of 2^40": ([helper.make_node("TopK", ["x", "s"], ["y", "z"])], {"s": value(_VAST)}),
+        "Resize": (resize, {"f": np.array([1, 1, 1e6, 1e6], "float32")}),
+        "Resize by NaN": (resize, {"f": np.array([1, 1, np.nan, np.inf], "float32")}),
+        "EyeLike of much": ("y = EyeLike(k)", {"k": np.zeros((1, 1), "float32")}),
+        "a Reshape to much": (reshape, {"s": [_VAST, -1]}),
+        "a Reshape with two -1": (reshape, {"s": [-1, -1]}),
+        "a Slice by 0": ("y = Slice(x, a, b, c, d)", {"a": [0], "b": [9], "c": [2], "d": [0]}),
+        "a Slice from -2^63": ("y = Slice(x, a, b)", {"a": [-(1 << 63)], "b": [(1 << 63) - 1]}),
+        "a Gather beyond": ("y = Gather(x, i)", {"i": [10**18]}),
+        "a Split of nothing": (split, {"s": [0, 4]}),
+        "a Split of too much": (split, {"s": [_VAST, 4]}),
+        "TopK of 2^40": ("y, z = TopK(x, s)", {"s": [_VAST]}),
         "constants that grow 2^60": (_doubling(60), {"k0": np.ones(1, "float32")}),
     }
     for name, (nodes, constants) in made.items():
@@ -170,12 +140,10 @@ def _blow_ups() -> Iterator[Case]:
         yield make_case("blow-ups of graphs", f"a Loop of {count}", model)
 
 
-def _doubling(times: int) -> list[onnx.NodeProto]:
+def _doubling(times: int) -> str:
     """Constants, each twice as long as the one before."""
-    nodes = [
-        helper.make_node("Concat", [f"k{i}", f"k{i}"], [f"k{i + 1}"], axis=0) for i in range(times)
-    ]
-    return [*nodes, make_node("Add", ["x", f"k{times}"])]
+    grown = (f"k{i + 1} = Concat <axis = 0>(k{i}, k{i})" for i in range(times))
+    return " ".join([*grown, f"y = Add(x, k{times})"])
 
 
 def _attributes() -> Iterator[Case]:

@@ -3,17 +3,18 @@
 `test_as_installed.py` runs this module again on a CPU whose own products of them saturate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from adrenoc.check.runtimes import other_kernels, run_reference
 from adrenoc.importers.onnx.session import open_session
-from tests.models import parse_nodes
+from tests.models import graph, parse_nodes
 
 DATA_SCALE, WEIGHT_SCALE = np.float32(2.0**-6), np.float32(2.0**-7)
 """Powers of two: requantisation is exact, and rounds ties to even everywhere."""
@@ -37,6 +38,23 @@ def convolve(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Of [1, C, H, W] by [O, C, KH, KW], without padding, in whole numbers."""
     windows = np.lib.stride_tricks.sliding_window_view(x[0], w.shape[2:], axis=(1, 2))
     return np.einsum("chwij,ocij->ohw", windows, w)[None]
+
+
+def model_of(
+    nodes: Sequence[onnx.NodeProto], fed: Mapping[str, np.ndarray], constants: dict[str, Any]
+) -> onnx.ModelProto:
+    """A model that makes y from what is fed to it."""
+    made = graph(
+        nodes,
+        {name: value.shape for name, value in fed.items()},
+        ["y"],
+        constants,
+        opset=21,
+        domains=["com.microsoft"],
+        dtypes={name: helper.np_dtype_to_tensor_dtype(v.dtype) for name, v in fed.items()},
+    )
+    made.ir_version = 10
+    return made
 
 
 class Case:
@@ -73,22 +91,9 @@ class Case:
 
     def model(self, *nodes: onnx.NodeProto, held: bool) -> onnx.ModelProto:
         """With the weights among the constants, or fed."""
-        fed = {"x": self.x} if held else {"x": self.x, "w": self.w}
-        constants = {**self.held, **({"w": self.w} if held else {})}
-        graph = helper.make_graph(
-            nodes,
-            "bytes",
-            [
-                helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-                for n, v in fed.items()
-            ],
-            [helper.make_empty_tensor_value_info("y")],
-            [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()],
+        return model_of(
+            nodes, self.feeds(held=held), {**self.held, **({"w": self.w} if held else {})}
         )
-        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-        model = helper.make_model(graph, opset_imports=opsets)
-        model.ir_version = 10
-        return model
 
     def feeds(self, *, held: bool) -> dict[str, np.ndarray]:
         return {"x": self.x} if held else {"x": self.x, "w": self.w}
@@ -196,18 +201,8 @@ def test_bytes_that_an_operator_rounds_itself(tmp_path, weights):
     x = case.x.astype(np.float32)
     x[0, :2] = (0, 255)
     sums = (x.astype(np.int64) @ (case.w.astype(np.int64) - 5)) * float(WEIGHT_SCALE)
-    graph = helper.make_graph(
-        [own("DynamicQuantizeMatMul", "x", "w", "sw", "zw")],
-        "rounds",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
-        [helper.make_empty_tensor_value_info("y")],
-        [
-            numpy_helper.from_array(np.asarray(v), n)
-            for n, v in {"w": case.w, "sw": WEIGHT_SCALE, "zw": case.held["zw"]}.items()
-        ],
-    )
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets)
-    model.ir_version = 10
+    node = own("DynamicQuantizeMatMul", "x", "w", "sw", "zw")
+    constants = {"w": case.w, "sw": WEIGHT_SCALE, "zw": case.held["zw"]}
+    model = model_of([node], {"x": x}, constants)
     onnx.save(model, tmp_path / "m.onnx")
     assert_exact(tmp_path / "m.onnx", {"x": x}, sums.astype(np.float32))

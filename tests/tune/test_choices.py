@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 from adrenoc.base.reporter import SilentReporter
 from adrenoc.compile.pipeline import State, run_stages
 from adrenoc.ir.options import CompileOptions
-from adrenoc.ir.program import Program
+from adrenoc.ir.program import Program, ScheduleChoice
 from adrenoc.ir.tuning_log import LogWriter, Status
 from adrenoc.kernels.families.shared.conv_geometry import ConvTile
 from adrenoc.kernels.families.shared.schedule import actions_of, is_of
@@ -26,17 +25,13 @@ def _model(names: str = "abc", channels: int = 16) -> onnx.ModelProto:
     """A dilated convolution, which stays one kernel whatever is estimated, and what follows it."""
     weights = np.random.default_rng(1).standard_normal((16, channels, 3, 3))
     conv, relu, weight = names
-    return graph(
-        [
-            helper.make_node("Conv", ["x", weight], [conv], pads=[2] * 4, dilations=[2, 2]),
-            helper.make_node("Relu", [conv], [relu]),
-            helper.make_node("MaxPool", [relu], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
-            helper.make_node("Softmax", ["p"], ["y"], axis=1),
-        ],
-        {"x": [1, channels, 16, 16]},
-        ["y"],
-        {weight: weights.astype(np.float32)},
+    nodes = (
+        f"{conv} = Conv <dilations = [2, 2], pads = [2, 2, 2, 2]>(x, {weight}) "
+        f"{relu} = Relu({conv}) p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]>({relu}) "
+        "y = Softmax <axis = 1>(p)"
     )
+    held = {weight: weights.astype(np.float32)}
+    return graph(nodes, {"x": [1, channels, 16, 16]}, ["y"], held)
 
 
 def _program(folder: Path, model: onnx.ModelProto, log: Path | None = None) -> Program:
@@ -59,12 +54,18 @@ def _digests(program: Program) -> dict[str, str]:
     return {choice.family: choice.digest for choice in program.choices.values()}
 
 
+def _choice(program: Program, family: str = "conv2d") -> ScheduleChoice:
+    (found,) = [choice for choice in program.choices.values() if choice.family == family]
+    return found
+
+
 def test_kernels_are_tuned_as_if_their_tensors_lay_alone(tmp_path):
     """What a candidate writes is compared whole, so it may not be a part of something else."""
     weights = np.ones((8, 8, 3, 3), np.float32)
-    nodes = [helper.make_node("Conv", ["x", "w"], [n], pads=[1] * 4) for n in ("a", "b")]
-    nodes.append(helper.make_node("Concat", ["a", "b"], ["c"], axis=1))
-    nodes.append(helper.make_node("MaxPool", ["c"], ["y"], kernel_shape=[2, 2]))
+    nodes = (
+        "a = Conv <pads = [1, 1, 1, 1]>(x, w) b = Conv <pads = [1, 1, 1, 1]>(x, w) "
+        "c = Concat <axis = 1>(a, b) y = MaxPool <kernel_shape = [2, 2]>(c)"
+    )
     path = tmp_path / "model.onnx"
     onnx.save(graph(nodes, {"x": [1, 8, 16, 16]}, ["y"], {"w": weights}), path)
     planned = plan_model(
@@ -115,8 +116,7 @@ def test_names_do_not_count_and_shapes_do(tmp_path):
 @pytest.fixture
 def conv_log(tmp_path) -> tuple[Path, dict[str, object]]:
     """A log in which a schedule other than the estimate's is the fastest."""
-    program = _program(tmp_path, _model())
-    choice = next(c for c in program.choices.values() if c.family == "conv2d")
+    choice = _choice(_program(tmp_path, _model()))
     other = next(t for t in choice.candidates if t != choice.untuned)
     path = tmp_path / "log.jsonl"
     writer = LogWriter(path)
@@ -130,7 +130,7 @@ def conv_log(tmp_path) -> tuple[Path, dict[str, object]]:
 def test_the_log_picks(tmp_path, conv_log):
     path, actions = conv_log
     program = _program(tmp_path, _model(), path)
-    (choice,) = [c for c in program.choices.values() if c.family == "conv2d"]
+    choice = _choice(program)
     assert choice.tuned
     assert actions_of(choice.tile) == actions
     (kernel,) = [k for k in program.kernels.values() if k.family == "conv2d"]
@@ -148,22 +148,19 @@ def test_an_older_log_does_not_name_newer_actions():
 
 def test_what_failed_on_the_device_is_not_taken(tmp_path, conv_log):
     path, actions = conv_log
-    program = _program(tmp_path, _model())
-    choice = next(c for c in program.choices.values() if c.family == "conv2d")
+    choice = _choice(_program(tmp_path, _model()))
     writer = LogWriter(path)
     for failed in (actions, actions_of(choice.untuned)):
         writer.append(
             trial(choice.digest, family="conv2d", actions=failed, gpu="host", status=Status.WRONG)
         )
     writer.close()
-    again = _program(tmp_path, _model(), path)
-    (taken,) = [c for c in again.choices.values() if c.family == "conv2d"]
+    taken = _choice(_program(tmp_path, _model(), path))
     assert actions_of(taken.tile) not in (actions, actions_of(choice.untuned))
 
 
 def test_unstable_groups_are_banned_everywhere(tmp_path):
-    program = _program(tmp_path, _model())
-    pool = next(c for c in program.choices.values() if c.family == "max_pool2d")
+    pool = _choice(_program(tmp_path, _model()), "max_pool2d")
     path = tmp_path / "log.jsonl"
     writer = LogWriter(path)
     writer.append(trial("other", group=pool.tile.work_group, status=Status.UNSTABLE, gpu="host"))
@@ -174,15 +171,13 @@ def test_unstable_groups_are_banned_everywhere(tmp_path):
 
 def test_actions_of_another_target_are_left_aside_with_a_decision(tmp_path, conv_log):
     path, actions = conv_log
-    program = _program(tmp_path, _model())
-    choice = next(c for c in program.choices.values() if c.family == "conv2d")
+    choice = _choice(_program(tmp_path, _model()))
     foreign = {**actions, "work_group": [3, 5, 7]}
     path.write_text(
         replace(trial(choice.digest, family="conv2d", gpu="host"), actions=foreign).encode_line()
         + "\n",
         encoding="utf-8",
     )
-    again = _program(tmp_path, _model(), path)
-    (taken,) = [c for c in again.choices.values() if c.family == "conv2d"]
+    taken = _choice(_program(tmp_path, _model(), path))
     assert not taken.tuned
     assert taken.tile == choice.untuned
