@@ -207,7 +207,7 @@ def compare_with_source(
 
 
 def _vocabulary_of(model: Path, form: DecoderForm) -> int:
-    """By a run: what files say of their outputs may be names."""
+    """Find it by a run: what files say of their outputs may be names."""
     return compute_passage(model, form, Passage(tokens=(0,), source=""))[LOGITS].shape[-1]
 
 
@@ -275,7 +275,7 @@ class _Comparison:
         return score_tokens(self._passage.tokens, logits[0], self._wanted[0])
 
     def _error(self, pair: Pair, made: Arrays, wanted: Arrays) -> float:
-        """Of what the shipped weights make of what the source's read, beside what these make."""
+        """Return that of what the shipped weights make of the source's input."""
         old, new = pair
         given = self._read(new, wanted)
         own = self._read(old, made)

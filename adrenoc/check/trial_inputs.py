@@ -89,7 +89,7 @@ def draw_trials(model: Path, specs: Sequence[TensorSpec], *, seed: int) -> Trial
 
 
 def _draw_large(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarray:
-    """As large as the input gets: both ends of it are there."""
+    """Draw numbers as large as the input gets: both ends of it are there."""
     if usual.dtype.kind == "b":
         return np.ones_like(usual)
     if usual.dtype.kind != "f":
@@ -126,7 +126,7 @@ def _draw_sparse(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndar
 
 
 def _draw_unit(spec: TensorSpec, usual: np.ndarray, random: Random) -> np.ndarray:
-    """As images in 0 to 1, and sounds in -1 to 1."""
+    """Draw images in 0 to 1, and sounds in -1 to 1."""
     if _is_image(spec):
         return random.random(spec.shape) * (spec.bounds[1] if spec.bounds else 1)
     return random.uniform(-1, 1, spec.shape) if _is_sound(spec) else usual

@@ -62,7 +62,7 @@ class Interrupts:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """What a signal became on its way through C++ is no fault of its own: end as it asked."""
+        """End as a signal asked: what it became on its way through C++ is no fault of its own."""
         try:
             yield
         finally:

@@ -172,7 +172,7 @@ def _tell_windows(form: DecoderForm, rows: int, slack: int) -> Decision:
 
 
 def _choose_lengths(form: DecoderForm, prefill: Sequence[int], rows: int) -> tuple[int, ...]:
-    """Of the lengths that the file has those that were asked for, or that come near the usual."""
+    """Return the lengths of the file that were asked for, or that come near the usual."""
     if tuple(prefill) != USUAL_PREFILL:
         unknown = [length for length in prefill if length not in (1, *form.lengths)]
         if unknown:

@@ -458,7 +458,7 @@ def _check_fused(state: State) -> None:
 
 
 def _precise(state: State) -> None:
-    """What stays in float32, is rounded or lies in bytes is a tensor of the graph."""
+    """Check that what stays in float32, is rounded or lies in bytes is a tensor of the graph."""
     for graph in _graphs(state):
         check_graph(graph)
         for name, asked in graph.precisions.items():
@@ -478,7 +478,7 @@ def _check_placed(state: State) -> None:
 
 
 def _check_chosen(state: State) -> None:
-    """As placed; each node of the GPU is one that a family has a kernel for."""
+    """Check what is placed; each node of the GPU is one that a family has a kernel for."""
     _check_placed(state)
     for graph in _graphs(state):
         _check_operators(graph)

@@ -242,7 +242,7 @@ class Decoder:
         self._call("start", token, json.dumps(said))
 
     def _next(self, budget_ms: int, left: int) -> list[int]:
-        """At least one token, at most those that are left."""
+        """Return at least one token, at most those that are left."""
         told = json.loads(self._call("next", budget_ms))
         tokens: list[int] = told["tokens"]
         most = self._bounds[1] if self._bounds else None

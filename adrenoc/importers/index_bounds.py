@@ -145,7 +145,7 @@ class _Walk:
             self._carry(made, read)
 
     def _carry(self, made: Any, read: set[Any]) -> None:
-        """What is said of a variable holds of those that it is made of."""
+        """Carry what is said of a variable to those that it is made of."""
         for known in (self._spectra, self.sounds):
             if made in known:
                 known.update(read)
@@ -165,7 +165,7 @@ class _Walk:
                 self._pass(args[1], (0, min(extents, default=1) - 1), None)
 
     def _compare(self, args: list[Any]) -> None:
-        """What is compared with many numbers is one of them; with one number, it is a flag."""
+        """Take what is compared with many numbers for one of them; with one number, for a flag."""
         for place, other in ((args[0], args[1]), (args[1], args[0])):
             value = constant_value(other)
             if value is None or value.dtype.kind not in "iuf" or not value.size:

@@ -323,7 +323,7 @@ class Lock:
     bundles: tuple[LockedBundle, ...]
 
     def to_json(self) -> str:
-        """As the file holds it."""
+        """Return it as the file holds it."""
         return json.dumps(to_plain(self), indent=1, ensure_ascii=False) + "\n"
 
     def find(self, name: str) -> LockedBundle | None:

@@ -256,7 +256,7 @@ def temporary_name(prefix: str) -> Path:
 
 
 def _remove_left_folders() -> None:
-    """What killed processes of this user left; a folder that is in use is locked."""
+    """Remove what killed processes of this user left; a folder that is in use is locked."""
     for kind in _KINDS:
         for path in Path(tempfile.gettempdir()).glob(f"adrenoc-{kind}-????????"):
             with suppress(OSError):

@@ -236,7 +236,7 @@ def output_error(path: Path, error: OSError) -> OutputError:
 
 @contextmanager
 def cache_errors(path: Path) -> Iterator[None]:
-    """What the system says in the block of a folder of the cache is an error of ours. Raises
+    """Turn what the system says of a folder of the cache into an error of ours. Raises
     OutputError where it cannot be made, or nothing can be written there."""
     try:
         yield

@@ -168,5 +168,5 @@ def leave_objects() -> None:
 
 
 def multiply_in_one_thread() -> None:
-    """To be called before numpy is loaded; who sets the variable is heard."""
+    """Tell numpy, before it is loaded, to use one thread; who sets the variable is heard."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

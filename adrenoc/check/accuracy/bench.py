@@ -99,7 +99,7 @@ def round_to(value: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def round_within(value: np.ndarray, dtype: str) -> np.ndarray:
-    """As stored, but within the range: overflow is the fault of who made it."""
+    """Round as storing does, within the range: overflow is the fault of who made it."""
     if dtype == "float16":
         value = np.clip(value, -HALF_MAX, HALF_MAX)
     return round_to(value, dtype)
@@ -223,7 +223,7 @@ class HeldStates:
         return {**given, **self._held}
 
     def _upload(self, name: str, value: np.ndarray) -> Any:
-        """In the dtype that the program has for it, which is a state's own, or the model's."""
+        """Upload in the dtype that the program has for it: a state's own, or the model's."""
         kept = value.astype(self._graph.operand(name).dtype, copy=False)
         return tvm.runtime.tensor(np.asarray(kept, order="C"), self._device)
 
@@ -247,7 +247,7 @@ def empty(spec: OperandSpec, device: Any) -> Any:
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """What the native runtime raises, as a DeviceError."""
+    """Raise what the native runtime raises as a DeviceError."""
     try:
         yield
     except (RuntimeError, ValueError, MemoryError) as error:

@@ -178,8 +178,8 @@ class Doctor:
         return layers
 
     def _find_causes(self, seen: Observed) -> tuple[Cause, ...]:
-        """By the first set of inputs whose numbers show one; what is large for one token may be
-        small for another."""
+        """Find causes by the first set of inputs whose numbers show one; what is large for one
+        token may be small for another."""
         found = [causes_of(replace(seen, truth=sample.truth)) for sample in self._samples]
         return next((causes for causes in found if causes[0].name != "rounding"), found[0])
 

@@ -102,7 +102,7 @@ def smallest_passing(
 
 
 def shortest_prefix(suspects: Sequence[T], tried: Callable[[Sequence[T]], bool]) -> Sequence[T]:
-    """As many of the first as are enough, where all are; doubling first, since few are usual."""
+    """Return as many of the first as are enough, where all are; few are usual, so it doubles."""
     low, high = 0, 1  # `low` fails, or is zero, which was seen to fail
     while high < len(suspects) and not tried(suspects[:high]):
         low, high = high, high * 2
@@ -231,7 +231,7 @@ class Effort:
     """The work that one search has done, of what it may do."""
 
     def __init__(self, *, nodes: int, share: float = 1.0) -> None:
-        """For a model of so many nodes; `share` of the usual effort."""
+        """Reckon for a model of so many nodes with a `share` of the usual effort."""
         self._nodes = max(1, nodes)
         self._limit = share * NODES
         self._spent = 0.0

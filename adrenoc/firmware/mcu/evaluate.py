@@ -90,7 +90,7 @@ def _normalise(numbers: np.ndarray, norm: GateNorm) -> np.ndarray:
 
 
 def _towards_zero(value: int, by: int) -> int:
-    """As C divides."""
+    """Divide as C does."""
     return value // by if value >= 0 else -(-value // by)
 
 

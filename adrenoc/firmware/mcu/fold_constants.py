@@ -50,7 +50,7 @@ def fold_constants(network: Network, decisions: list[Decision], *, group: int = 
 
 
 def _constants(network: Network) -> list[np.ndarray]:
-    """For each tensor, the value of each channel, or `_VARIES`."""
+    """Return for each tensor the value of each channel, or `_VARIES`."""
     found = [np.full(_channels(tensor), _VARIES) for tensor in network.tensors]
     for operator in network.operators:
         result = found[operator.result]
@@ -153,8 +153,8 @@ def _fold_operator(
 
 
 def _pick_channels(network: Network, group: int) -> list[np.ndarray]:
-    """For each tensor, which channels stay: those that something reads, in whole groups. Tensors
-    whose channels correspond share a mask."""
+    """Return for each tensor which channels stay: those that something reads, in whole groups.
+    Tensors whose channels correspond share a mask."""
     masks = [np.zeros(_channels(tensor), bool) for tensor in network.tensors]
     for operator in network.operators:
         if _keeps_channels(network, operator):

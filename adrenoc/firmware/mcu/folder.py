@@ -467,7 +467,7 @@ def _read_listed(path: Path, name: str) -> bytes:
 
 
 def _check_sizes(firmware: Firmware, where: str) -> None:
-    """What no microcontroller holds was not written by `compile`, whatever the digests say."""
+    """Refuse what no microcontroller holds: `compile` did not write it, whatever digests say."""
     for spec in (*firmware.inputs, *firmware.outputs):
         told = f"{where}: tensor '{spec.name}' is {spec.dtype} {list(spec.shape)}"
         if spec.dtype not in WIDTHS:

@@ -350,7 +350,7 @@ def _(operator: op.WordSoftmax, network: Network) -> FirmwareKernel:
 @word_kernel.register(op.Move)
 @word_kernel.register(op.Bilinear)
 def _(operator: op.Pool | op.Move | op.Bilinear, network: Network) -> FirmwareKernel:
-    """By the struct of the plain kernel, and a function of its own."""
+    """Write it by the struct of the plain kernel, and a function of its own."""
     plain = plain_kernel(operator, network)
     if isinstance(operator, op.Move):
         call = "move_words(&{layer}, {in0}, {out});"

@@ -258,8 +258,8 @@ def make_program(
 
 
 def _homes(network: Network) -> list[str]:
-    """For each tensor, the key of the memory that holds it; reshapes share one. What an input and
-    an output would share is the input's; the reshape between them is a copy."""
+    """Return for each tensor the key of the memory that holds it; reshapes share one. What an
+    input and an output would share is the input's; the reshape between them is a copy."""
     homes = [f"tensor{index}" for index in range(len(network.tensors))]
     for index in network.constants:
         homes[index] = f"constant{index}"

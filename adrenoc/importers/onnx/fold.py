@@ -434,7 +434,7 @@ class _Folder:
         return math.prod(extent or 1 for extent in shape) <= MOST_ADDRESSED
 
     def _set_empty(self, node: NodeProto) -> None:
-        """What holds no element is known, whatever computes it, but where no window fits."""
+        """Know what holds no element, whatever computes it, but where no window fits."""
         if node.op_type in _SLIDING and not self._is_empty(node.input[0]):
             shape = self.graph.types[node.output[0]].shape
             raise ShapeError(

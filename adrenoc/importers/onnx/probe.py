@@ -111,7 +111,7 @@ class Chain:
 
     @property
     def constants(self) -> dict[str, np.ndarray]:
-        """What its nodes read."""
+        """Return the constants that its nodes read."""
         held = self.graph.constants
         return {n: held[n] for node in self.nodes for n in node.input if n in held}
 

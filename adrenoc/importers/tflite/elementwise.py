@@ -181,7 +181,7 @@ def _gelu(node: TfliteNode) -> Result:
 
 
 def _cast(node: TfliteNode) -> Result:
-    """From integers as they are stored: a cast does not look at scales."""
+    """Cast integers as they are stored, without a look at scales."""
     wanted = node.results[0].dtype
     expr = node.store()
     if wanted == "bool":

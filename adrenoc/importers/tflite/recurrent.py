@@ -282,7 +282,7 @@ def _lstm_both_ways(node: TfliteNode) -> list[Result]:
 
 
 def _svdf(node: TfliteNode) -> Result:
-    """Of a memory of zeros only the newest place counts: the last column of the time weights."""
+    """Keep the last column of the time weights: of a memory of zeros the newest place counts."""
     _forgets(node)
     if node.info().is_quantised:
         raise RefusedError(f"SVDF on {node.info().dtype}, expected float32")

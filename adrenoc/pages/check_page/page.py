@@ -331,7 +331,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _rows_in_column(rows: Sequence[Sequence[str]]) -> int:
-    """As many rows as make the whole drawing about as wide as a screen is, to its height."""
+    """Return as many rows as make the whole drawing about as wide as a screen, to its height."""
     if not rows:
         return 1
     widest = max(len(row) for row in rows) * (NODE_WIDTH + _GAP_X) + _GAP_COLUMN

@@ -136,7 +136,7 @@ class _Fuser:
         return fused.change_precision(self._in_float32 & set(fused.tensors), float32=True)
 
     def _swallow(self, inner: str, outer: str) -> None:
-        """What computes a tensor that stays in float32 stays there itself."""
+        """Keep in float32 what computes a tensor that stays there."""
         if inner in self._in_float32:
             self._in_float32.add(outer)
 

@@ -153,7 +153,7 @@ def _move_to_buffers(
 
 
 def _followers(program: Program) -> tuple[list[list[int]], list[int]]:
-    """For each step those that read what it writes; and how many steps each one waits for."""
+    """Return for each step those that read what it writes, and how many steps each waits for."""
     graph = program.graph
     number_of = {id(node): number for number, node in enumerate(graph.nodes)}
     followers: list[list[int]] = [[] for _ in program.steps]

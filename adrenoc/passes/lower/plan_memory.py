@@ -385,7 +385,7 @@ def plan_memory(program: Program, pool_within: Limits | None = None) -> Storage:
 
 
 def live_intervals(program: Program) -> list[Lifetime]:
-    """When each intermediate tensor is alive, in steps, and the bytes that hold it alone."""
+    """Return when each intermediate tensor is alive, in steps, and the bytes that hold it alone."""
     graph = program.graph
     first_use: dict[str, int] = {}
     last_use: dict[str, int] = {}

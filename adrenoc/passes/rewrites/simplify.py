@@ -417,7 +417,7 @@ def _split(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> list[relax.Ex
 
 
 def _batch_norm(cleaner: _Cleaner, var: relax.Var, call: relax.Call) -> list[relax.Expr] | None:
-    """At inference a batch norm is one factor and one offset by channel."""
+    """Write a batch norm as one factor and one offset by channel, as it is at inference."""
     constants = [constant_value(a) for a in call.args[1:5]]
     if call.attrs.training or any(c is None for c in constants):
         return None

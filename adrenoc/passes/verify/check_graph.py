@@ -111,7 +111,7 @@ def _blocks(graph: Graph, name: str, shared: set[str]) -> set[tuple[str, int]]:
 
 
 def _check_stores(graph: Graph, node: Node) -> None:
-    """What a kernel writes beside its output are ranges of that."""
+    """Check that what a kernel writes beside its output are ranges of that."""
     for store in node.stores:
         if store.placing is not None:
             continue  # `_count_placed_texels` looks at those

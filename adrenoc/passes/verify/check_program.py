@@ -153,7 +153,7 @@ class _Walk:
             self._write(step, place, owner)
 
     def finish(self) -> None:
-        """What the model gives has been made."""
+        """Check that what the model gives has been made."""
         graph = self.program.graph
         for name in graph.outputs:
             place = self._place(name)

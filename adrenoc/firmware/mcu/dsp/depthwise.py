@@ -169,7 +169,7 @@ def strip_kernel(
 
 
 def _rules(operator: Depthwise, rule: DspConstants) -> np.ndarray:
-    """Of each channel: weights of three columns as two words each, bias, constants."""
+    """Return of each channel: weights of three columns as two words each, bias, constants."""
     taps = operator.weights.astype(np.int64) * (2 if rule.doubled else 1)
     bias = rule.bias * (2 if rule.doubled else 1)
     words = []
@@ -338,7 +338,7 @@ def paired_kernel(operator: Depthwise, network: Network) -> FirmwareKernel:
 
 
 def _pairs(operator: Depthwise, words: int) -> np.ndarray:
-    """For each channel and row of its window: two taps a word, the first in the lower half."""
+    """Pack each channel and row of its window: two taps a word, the first in the lower half."""
     height, across, channels = operator.weights.shape
     taps = np.zeros((channels, height, 2 * words), np.int64)
     taps[:, :, :across] = operator.weights.astype(np.int64).transpose(2, 0, 1)

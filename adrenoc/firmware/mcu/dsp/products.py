@@ -154,7 +154,7 @@ def _row_kernel(
 
 
 def _row_rules(rule: DspConstants, channels: int) -> np.ndarray:
-    """For four channels at a time: their biases, then the constants of each."""
+    """Pack four channels at a time: their biases, then the constants of each."""
     missing = -channels % CHANNELS
     biases = np.concatenate([rule.bias, np.zeros(missing, np.int64)])
     constants = np.concatenate([rule.constants, np.zeros((missing, rule.store.words), np.int64)])
@@ -494,7 +494,7 @@ def _struct(numbers: Mapping[str, int]) -> str:
 
 
 def _rules(rule: DspConstants) -> np.ndarray:
-    """For two channels at a time: their biases, then the constants of each."""
+    """Pack two channels at a time: their biases, then the constants of each."""
     found: list[int] = []
     for first in range(0, len(rule.bias), 2):
         found += rule.bias[first : first + 2].tolist()

@@ -97,7 +97,7 @@ def _kernel(operator: Depthwise, network: Network, rule: DspConstants) -> Firmwa
 
 
 def _rules(operator: Depthwise, rule: DspConstants) -> np.ndarray:
-    """Of each channel: a zero, three columns of weights as words, a zero, then constants."""
+    """Return of each channel: a zero, three columns of weights as words, a zero, constants."""
     height, width, channels = operator.weights.shape
     taps = np.zeros((3, 3, channels), np.int64)
     taps[:height, :width] = operator.weights.astype(np.int64) & 0xFF

@@ -142,7 +142,7 @@ class _Vectors:
 
     @property
     def groups(self) -> int:
-        """Of four channels."""
+        """Return the groups of four channels."""
         return 1 if self.tile == 2 else 2
 
     @property
@@ -277,7 +277,7 @@ def _steps(operator: Convolution) -> int:
 
 
 def _weights(operator: Convolution, steps: int, multiple: int) -> np.ndarray:
-    """For each group of four channels: sixteen bytes of each, then the next sixteen ..."""
+    """Pack each group of four channels: sixteen bytes of each, then the next sixteen ..."""
     rows = operator.weights.reshape(operator.weights.shape[0], -1)
     grown = np.zeros((-(-len(rows) // multiple) * multiple, steps * STEP), np.int8)
     grown[: len(rows), : rows.shape[1]] = rows
@@ -397,7 +397,7 @@ def _products(block: VectorBlock, steps: int, *, fresh: bool) -> list[str]:
 
 
 def _finish_sums(block: VectorBlock) -> list[str]:
-    """From sums to bytes in memory; `r7` goes on by the channels that are done."""
+    """Turn sums into bytes in memory; `r7` goes on by the channels that are done."""
     lines = [
         line
         for n in range(max(block.pixels, block.groups))

@@ -96,7 +96,7 @@ def _walks(operator: Depthwise, network: Network, rule: NeonConstants) -> tuple[
 
 
 def _blocks(operator: Depthwise, rule: NeonConstants, walk: WindowWalk) -> np.ndarray:
-    """Of eight channels: the window's columns, with four bytes a channel for SDOT; what follows."""
+    """Pack eight channels: the window's columns, four bytes a channel for SDOT; what follows."""
     bias, constants = rule.pad_channels(CHANNELS)
     taps = operator.weights.transpose(2, 1, 0).reshape(-1, CHANNELS, 3, 3)
     if isinstance(walk, DotWalk):

@@ -418,7 +418,7 @@ def _follows_no_batch(_batch: Batch, _node: Node) -> None:
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
-    """With all rows there."""
+    """Count them with all rows there."""
     _, _, rows, width = graph.tensors[node.inputs[2]].shape
     head = head_of(width, int(node.attrs["bits"]))
     tokens = tokens_of(graph.tensors[node.inputs[0]].shape)

@@ -252,7 +252,7 @@ class LocalConv:
         partial.fill(0)
 
     def bring(self, start: Expr, span: int, first_load: Expr, shared: SharedArray) -> None:
-        """What the products of such input blocks need, into local memory."""
+        """Bring what the products of such input blocks need to local memory."""
         self.bring_weights(span * self.vectors, first_load, shared)
         self._bring_beside(start, span)
 

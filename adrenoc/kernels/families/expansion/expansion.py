@@ -406,7 +406,7 @@ class _Kernel:
         sums: Registers,
         inside: Expr | None,
     ) -> None:
-        """What lies inside of the output."""
+        """Write what lies inside of the output."""
         builder, tile, e = self.b, self.tile, self.out.extents
         block = builder.share(self.first_block + block, "block")
         beyond = block < iconst(e.blocks) if e.blocks % self.blocks else None
