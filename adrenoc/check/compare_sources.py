@@ -275,7 +275,7 @@ class _Comparison:
         return score_tokens(self._passage.tokens, logits[0], self._wanted[0])
 
     def _error(self, pair: Pair, made: Arrays, wanted: Arrays) -> float:
-        """Return that of what the shipped weights make of the source's input."""
+        """Return how far the shipped weights are from the source's result, of what that reads."""
         old, new = pair
         given = self._read(new, wanted)
         own = self._read(old, made)

@@ -195,7 +195,7 @@ def _gap(row: np.ndarray, chosen: int, token: int) -> float:
 
 
 def _error(mine: np.ndarray, reference: np.ndarray) -> float:
-    """Return that of one row; infinite where a number is none."""
+    """Return the largest error of one row, of its range; infinite where a number is none."""
     wide = mine.astype(np.float64) - reference.astype(np.float64)
     error = float(np.abs(wide).max()) / (float(np.ptp(reference.astype(np.float64))) or 1.0)
     return error if np.isfinite(error) else float("inf")

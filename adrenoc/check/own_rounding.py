@@ -166,7 +166,7 @@ class Reference:
 
     @cached_property
     def _by_step(self) -> dict[str, Uncertainty]:
-        """Judge by what the model states of its outputs alone, which runs nothing."""
+        """Return what the model states of its outputs tells, which runs nothing."""
         stated = read_quanta(self._model)
         quanta = {} if stated is None else stated.quanta
         found = {}

@@ -282,7 +282,7 @@ def _log_shares(logits: np.ndarray) -> np.ndarray:
 
 
 def _perplexity(tokens: Sequence[int], log_shares: np.ndarray) -> float:
-    """Return that of each token but the first, which nothing predicts."""
+    """Return the perplexity of each token but the first, which nothing predicts."""
     surprise = -log_shares[np.arange(len(tokens) - 1), np.asarray(tokens[1:])]
     return _finite_or_infinite(float(np.exp(np.mean(surprise))))
 

@@ -142,7 +142,7 @@ class _Vectors:
 
     @property
     def groups(self) -> int:
-        """Return the groups of four channels."""
+        """Return how many groups of four channels there are."""
         return 1 if self.tile == 2 else 2
 
     @property

@@ -125,22 +125,25 @@ def conv2d_constants(
     return kernel.call()
 
 
-def _joins_rows(work: ConvWork) -> bool:
-    """Return whether threads along x go on with the next row: no wave ends with one.
+def _spread(work: ConvWork, columns: Column, rows: int) -> tuple[Column, int]:
+    """Return threads along x and y, of an image of so many `columns` of threads.
 
-    Taps of several rows are better read by work-groups that have several rows.
+    Those of a 1x1 convolution go on with the next row along x, so that no wave ends with one.  Taps
+    of several rows are better read by work-groups that have several.
     """
-    return work.geometry.kernel == (1, 1) and work.weight_sets == 1
+    joined = work.geometry.kernel == (1, 1) and work.weight_sets == 1
+    return (columns * rows, 1) if joined else (columns, rows)
 
 
 def _start_thread(builder: KernelBuilder, work: ConvWork, tile: ConvTile, out: Access) -> Thread:
     """Start the threads, and name what one of them makes; all of a work-group copy weights."""
     e = out.extents
     columns, groups = -(-e.w // tile.pixels), -(-e.blocks // tile.out_blocks)
-    joined = _joins_rows(work) and e.h > 1
-    extents = (columns * e.h, 1) if joined else (columns, e.h)
-    gx, gy, gz = builder.threads(*extents, e.n * groups, work_group=tile.work_group, cooperate=True)
-    if joined:
+    wide, high = _spread(work, columns, e.h)
+    gx, gy, gz = builder.threads(
+        wide, high, e.n * groups, work_group=tile.work_group, cooperate=True
+    )
+    if high < e.h:
         gx, gy = builder.let(floormod(gx, columns), "gx"), builder.let(floordiv(gx, columns), "gy")
     n, group = (iconst(0), gz) if e.n == 1 else (floordiv(gz, groups), floormod(gz, groups))
     first_out = builder.let(group * iconst(tile.out_blocks), "ob")
@@ -217,12 +220,10 @@ def constant_candidates(work: ConvWork, limits: Limits, machine: Machine) -> Til
                 break
             if e.w * e.h < cost.fewest_pixels * work.weight_sets:
                 continue
-            columns, high = -(-e.w // pixels), e.h
-            if _joins_rows(work):
-                columns, high = columns * high, 1
-            elif work.weight_sets > 1:
-                high = 1
-            groups = list(groups_of_a_wave(columns, high, 1, limits, machine.cost, cost.sides))
+            # Rows with weights of their own share no work-group.
+            rows_alike = e.h if work.weight_sets == 1 else 1
+            wide, high = _spread(work, -(-e.w // pixels), rows_alike)
+            groups = list(groups_of_a_wave(wide, high, 1, limits, machine.cost, cost.sides))
             for out_blocks, unroll in product(cost.out_blocks, cost.unrolls):
                 if out_blocks > e.blocks or pixels * out_blocks > cost.most_sums:
                     continue
@@ -286,11 +287,8 @@ def constant_clocks(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
 def count_waves(work: ConvWork, tile: ConvTile, machine: Machine) -> Column:
     """Return waves of the whole kernel."""
     e, (gx, gy, gz) = work.out, tile.work_group or (1, 1, 1)
-    columns = round_up(e.w / tile.pixels)
-    if _joins_rows(work):
-        groups = round_up(columns * e.h / gx)
-    else:
-        groups = round_up(columns / gx) * round_up(e.h / gy)
+    wide, high = _spread(work, round_up(e.w / tile.pixels), e.h)
+    groups = round_up(wide / gx) * round_up(high / gy)
     per_image = round_up(e.blocks / tile.out_blocks)
     return groups * round_up(e.n * per_image / gz) * round_up(gx * gy * gz / machine.wave)
 
